@@ -15,8 +15,7 @@
  *               overlap of input and output is an error of the caller that is not detected.
  *   Errors      every function returns RUBATO_OK (0) or a negative rubato_status and then leaves
  *               its outputs unset; rubato_error_text() has the sentence. "Not yet" is never an
- *               error. The library never exits, aborts, raises signals or prints to standard
- *               output.
+ *               error. The library never exits, aborts, raises signals or writes to stdout.
  *   Threads     a communicator may be used by several threads; collectives are matched in the order
  *               in which they are called on it, so that order must not depend on a race.
  *   Waiting     every wait has a deadline: that of the call, or options.timeout_ns.
@@ -27,8 +26,7 @@
  *   Poison      when a collective fails on a rank (lost peer, timeout, cancel, mismatch), that
  *               rank's communicator is poisoned: later operations return the first error at once,
  *               and only rubato_dump, rubato_abort and rubato_finalize are of use. A timeout of
- *               rubato_wait does not poison (the operation goes on), nor does cancelling a send or
- *               receive.
+ *               rubato_wait does not poison (the operation goes on), nor does cancelling a message.
  */
 #ifndef RUBATO_H
 #define RUBATO_H
@@ -566,16 +564,14 @@ RUBATO_API void rubato_op_free(rubato_op *operation);
  * of a node. And collect says that there is none, although a round will come, where another
  * operation cannot go on without this rank's next commit (max_absence, majority's draw) or
  * collection (depth). While ranks drain, collect from each in turn, with short timeouts: a rank
- * that waits for the end of one lets the others' results pile up, which holds up ranks that are
- * not there yet.
+ * that waits for the end of one lets the others' results pile up, which holds up the others.
  *
  * Collectives that block (rubato_barrier, rubato_allreduce, creating and freeing) beside rounds: a
  * rank that waits there commits nothing, and a round that needs it does not open, while who waits
  * for that round does not come to the collective. That is a deadlock by construction, of all
  * policies where one ready rank is not enough, full rounds included; the error TIMEOUT names both.
  * So call them where all ranks have committed equally often and collected until there was none
- * (aligned rounds of one operation), or after a drain.
- * Sources: Li et al., PPoPP 2020 (solo, majority); docs/relaxed.md.
+ * (aligned rounds of one operation), or after a drain. Li et al., PPoPP 2020; docs/relaxed.md.
  */
 typedef enum rubato_policy {
 	RUBATO_POLICY_SOLO = 0,     /* The first rank that is ready opens the round. */
@@ -650,7 +646,7 @@ typedef struct rubato_partial_options { /* The same on every rank; 0 is the defa
 	/* In what form contributions and sums travel, as rubato_set_wire says: of SUM and AVG of
 	 * float32. A contribution is rounded when it is committed, and again when it is added to
 	 * one that waits. What is fed back of it, also of one that is discarded, comes into this
-	 * rank's next; it is not in a saved state. */
+	 * rank's next; it is not in a saved state (rubato_partial_residual). */
 	rubato_wire wire;
 	uint32_t feedback; /* 1: what rounding loses is added to what is rounded next. */
 	rubato_members members;
@@ -948,8 +944,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *com
  *     rank adds its own are taken only if asked for by name; where a rank reduces an element twice
  *     (recursive ones) they are UNSUPPORTED.
  * On a single rank nothing travels, and nothing is rounded. A rank's own memory and that of its
- * node hold the same values as the wire, so that results do not depend on who shares a node more
- * than this.
+ * node hold the same values as the wire, so who shares a node changes no more than this.
  *
  * `feedback`: what rounding loses is added to what is rounded next at the same place,
  *     y = x + e, sends Q(y), e = y - Q(y),
@@ -964,14 +959,18 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_wire(rubato_comm *comm, rub
 							  bool feedback);
 /* "float32", "bfloat16", "int8"; "unknown" for another value. */
 RUBATO_API const char *rubato_wire_name(rubato_wire wire);
-/*
- * What rounding has lost so far, of a persistent operation that feeds it back: *count floats, lent
+/* What rounding has lost so far, of a persistent operation that feeds it back: *count floats, lent
  * until it is freed, which may be read and written while it is not in flight: saved, and put back
  * into an operation made alike. Their order is the library's own. Errors: ARGUMENT (it has none; in
- * flight).
- */
+ * flight). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_residual(rubato_op *operation, float **residual,
 							     uint64_t *count);
+/* That of a partial allreduce with options.feedback, likewise: before the first commit, and when
+ * rubato_partial_save would work (ARGUMENT: at other times). Rounds that others open change it, so
+ * a barrier stands between this and the next commit on any rank. One rank has 0 floats. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_residual(rubato_partial *partial,
+								  float **residual,
+								  uint64_t *count);
 
 /* This rank's clock, in ns: monotonic; in a simulation (rubato_sim.h) virtual time. */
 RUBATO_API uint64_t rubato_now(rubato_comm *comm);

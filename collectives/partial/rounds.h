@@ -265,8 +265,10 @@ bool rb_rounds_neighbour(const struct rb_rounds_config *config, uint32_t peer);
 /* Words of a state; those of them that are alike on all ranks come first. */
 size_t rb_rounds_state_words(const struct rb_rounds_config *config);
 size_t rb_rounds_common_words(const struct rb_rounds_config *config);
-/* What a machine goes on from whose era is over, whatever other ranks have begun since; false: it
- * has not drained, has results to be collected or has begun the next one, or a rank has left. */
+/* An era is over, whatever other ranks have begun since: not if this one has not drained, has
+ * results to be collected or has begun the next one, or a rank has left. */
+bool rb_rounds_is_between_eras(const struct rb_rounds *machine);
+/* What such a machine goes on from; false: it is not between eras. */
 bool rb_rounds_save(const struct rb_rounds *machine, uint64_t *words);
 /* After init, before the first event, alike on all ranks. ARGUMENT: no machine can have been so. */
 RB_NODISCARD rubato_status rb_rounds_restore(struct rb_rounds *machine, const uint64_t *words);

@@ -55,13 +55,18 @@ void rb_rounds_cut(struct rb_rounds *m)
 	own[OWN_LAST_STEP] = m->counts.last_step;
 }
 
-bool rb_rounds_save(const struct rb_rounds *m, uint64_t *words)
+bool rb_rounds_is_between_eras(const struct rb_rounds *m)
 {
 	bool told = m->results.limit == RB_ROUNDS_NEVER && m->results.lent == RB_ROUNDS_NO_SLOT &&
 		    m->results.next == m->era.cut[WORD_ROUND];
 	bool goes_on = m->era.begun || m->era.flags != 0; /* Here: others may. */
 
-	if (!m->era.cut_whole || !told || goes_on || rb_rounds_is_over(m))
+	return m->era.cut_whole && told && !goes_on && !rb_rounds_is_over(m);
+}
+
+bool rb_rounds_save(const struct rb_rounds *m, uint64_t *words)
+{
+	if (!rb_rounds_is_between_eras(m))
 		return false;
 	memcpy(words, m->era.cut, rb_rounds_state_words(&m->config) * sizeof(*words));
 	return true;

@@ -205,6 +205,17 @@ class Partial(Relaxed):
         check(lib.rubato_partial_save(self._handle(), ffi.from_buffer(state), size))
         return bytes(state[:size[0]])
 
+    def residual(self) -> np.ndarray:
+        """What rounding has lost so far, with the options `wire` and `feedback`: an array that is
+        the library's until free(), to be read and written while no round runs: before the first
+        commit, and when save() would work. A barrier stands between this and the next commit on
+        any rank. Of no elements where one rank is alone. ArgumentError: nothing is fed back; not
+        drained, or not all collected."""
+        lost, count = ffi.new("float **"), ffi.new("uint64_t *")
+        check(lib.rubato_partial_residual(self._handle(), lost, count))
+        return np.frombuffer(ffi.buffer(lost[0], count[0] * 4), np.float32) if count[0] > 0 \
+            else np.empty(0, np.float32)
+
     def stats(self) -> PartialStats:
         """What was done so far. Times in ns: of rounds open, joining, exchanging records,
         reducing."""

@@ -1,6 +1,7 @@
 /*
  * partial_state.c -- what a drained partial allreduce hands on to another one (rubato_partial_save,
- * options.state): a head, the machine's words, and a checksum of both.
+ * options.state): a head, the machine's words, and a checksum of both; and beside it what its
+ * rounding has lost.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,40 @@ rubato_status rubato_partial_save(rubato_partial *p, void *state, uint64_t *byte
 		err = RB_FAIL(p->comm->engine.poison, "%s", p->comm->engine.poison_text);
 	else
 		err = save(p, state);
+	rb_engine_leave(&p->comm->engine);
+	return err;
+}
+
+/* ---- What rounding has lost ---- */
+
+static rubato_status residual_check(const struct rubato_partial *p)
+{
+	const rubato_partial_options *o = &p->config.options;
+	struct rb_rounds_view view = rb_rounds_view_of(p->machine);
+	bool fresh = view.committed == 0 && !view.draining && !view.left;
+
+	if (p->comm->engine.poison != RUBATO_OK)
+		return RB_FAIL(p->comm->engine.poison, "%s", p->comm->engine.poison_text);
+	if (o->wire == RUBATO_WIRE_SAME || !o->feedback)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial residual: nothing is fed back");
+	if (!fresh && !rb_rounds_is_between_eras(p->machine))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "partial residual: all ranks drain, and this one collects all");
+	return RUBATO_OK;
+}
+
+rubato_status rubato_partial_residual(rubato_partial *p, float **residual, uint64_t *count)
+{
+	rubato_status err;
+
+	if (p == NULL || residual == NULL || count == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial residual: NULL");
+	rb_engine_enter(&p->comm->engine);
+	err = residual_check(p);
+	if (err == RUBATO_OK) {
+		*residual = p->coded.reduction.residual;
+		*count = p->coded.reduction.residual_count;
+	}
 	rb_engine_leave(&p->comm->engine);
 	return err;
 }

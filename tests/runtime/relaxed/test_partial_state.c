@@ -15,6 +15,7 @@
 #define STEPS 60
 #define ROUNDS_MAX 512
 #define STATE_MAX 8192
+#define LOST_MAX 512 /* Two units of INT8. */
 
 struct seen { /* Of one round of the second era. */
 	uint64_t round, at_ns, staleness, discarded, hash;
@@ -31,9 +32,12 @@ struct story { /* Of one rank. */
 struct world {
 	rubato_partial_options options;
 	bool resumed; /* Only the second era. */
-	bool afresh;  /* And without the state. */
+	bool afresh;  /* And without the state, */
+	bool forgets; /* or only without what rounding has lost. */
 	uint8_t state[RANKS][STATE_MAX];
 	uint64_t state_bytes[RANKS];
+	float lost[RANKS][LOST_MAX];
+	uint64_t lost_count[RANKS];
 	struct story story[RANKS];
 	char wrong[128];
 	uint32_t went_on; /* Rounds had run when a rank saved that was late. */
@@ -100,7 +104,8 @@ static rubato_status era(struct world *w, rubato_comm *comm, rubato_partial *p, 
 	rubato_status err = RUBATO_OK;
 
 	for (uint64_t step = first; err == RUBATO_OK && step < first + STEPS; step++) {
-		float values[4] = { (float)me, (float)step, 1.0f, (float)(me * step % 7) };
+		float values[4] = { 1.1f * (float)me, 1.3f * (float)step, 1.7f,
+				    0.3f * (float)(me * step % 7) };
 
 		rubato_sleep(comm, work_ns(me, step));
 		err = rubato_partial_contribute(p, values, step, 1 + me);
@@ -110,6 +115,26 @@ static rubato_status era(struct world *w, rubato_comm *comm, rubato_partial *p, 
 	if (err == RUBATO_OK)
 		err = rubato_partial_drain(p);
 	return err == RUBATO_OK ? collect(w, comm, p, origin_ns) : err;
+}
+
+/* What rounding has lost is kept by the first run, and put back by another. */
+static rubato_status lost(struct world *w, uint32_t me, rubato_partial *p)
+{
+	uint64_t count;
+	float *at;
+	rubato_status err;
+
+	if (!w->options.feedback || w->forgets || w->afresh)
+		return RUBATO_OK;
+	err = rubato_partial_residual(p, &at, &count);
+	if (err != RUBATO_OK || count == 0 || count > LOST_MAX)
+		return err != RUBATO_OK ? err : RUBATO_ERR_ARGUMENT;
+	if (w->resumed && count == w->lost_count[me])
+		memcpy(at, w->lost[me], count * sizeof(*at));
+	else
+		memcpy(w->lost[me], at, count * sizeof(*at));
+	w->lost_count[me] = count;
+	return RUBATO_OK;
 }
 
 static rubato_status rank_main(rubato_comm *comm, void *arg)
@@ -134,6 +159,8 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 		if (err == RUBATO_OK)
 			err = rubato_partial_save(p, w->state[me], &w->state_bytes[me]);
 	}
+	if (err == RUBATO_OK)
+		err = lost(w, me, p);
 	if (err != RUBATO_OK)
 		return err;
 	if (rubato_now(comm) >= meeting_ns)
@@ -201,6 +228,13 @@ static const struct setting {
 	    .late = RUBATO_LATE_LATEST,
 	    .collection = RUBATO_COLLECT_OWN },
 	  true },
+	{ "quorum, bfloat16",
+	  { .policy = RUBATO_POLICY_QUORUM,
+	    .quorum = 5,
+	    .wire = RUBATO_WIRE_BFLOAT16,
+	    .feedback = 1 },
+	  false },
+	{ "solo, int8", { .wire = RUBATO_WIRE_INT8, .feedback = 1 }, false },
 	{ "latest",
 	  { .policy = RUBATO_POLICY_QUORUM,
 	    .quorum = 2,
@@ -248,11 +282,12 @@ START_TEST(rounds_go_on_as_they_would_have)
 				      a->discarded == b->discarded && a->merged == b->merged,
 			      "%s: rank %u counts otherwise", s->name, r);
 	}
-	if (!s->counts)
+	world.forgets = s->options.feedback;
+	if (!s->counts && !world.forgets)
 		return;
-	run(true, true);
+	run(true, !world.forgets);
 	for (uint32_t r = 0; r < RANKS; r++)
-		all = all && same(&whole[r], &world.story[r], false);
+		all = all && same(&whole[r], &world.story[r], world.forgets);
 	ck_assert_msg(!all, "%s: the state makes no difference", s->name);
 }
 END_TEST
@@ -341,6 +376,47 @@ START_TEST(what_is_no_state_is_refused)
 
 	options.rank_count = 3;
 	err = rubato_sim_run(&options, refusals_main, NULL, &result);
+	ck_assert_msg(err == RUBATO_OK, "%s; %s", world.wrong, rubato_error_text());
+}
+END_TEST
+
+static rubato_status lost_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint64_t count = 0;
+	rubato_partial *p;
+	const void *result;
+	float *at, value = 1.3f;
+
+	(void)arg;
+	MUST(create(comm, NULL, 0, RUBATO_POLICY_SOLO, &p) == RUBATO_OK);
+	MUST(rubato_partial_residual(p, &at, &count) == RUBATO_ERR_ARGUMENT); /* There is none. */
+	MUST(rubato_partial_free(p) == RUBATO_OK);
+	options.wire = RUBATO_WIRE_BFLOAT16;
+	options.feedback = 1;
+	MUST(rubato_partial_create(comm, 1, RUBATO_FLOAT32, RUBATO_SUM, &options, &p) == RUBATO_OK);
+	MUST(rubato_partial_residual(p, NULL, &count) == RUBATO_ERR_ARGUMENT);
+	MUST(rubato_partial_residual(p, &at, &count) == RUBATO_OK && count == 2);
+	MUST(at[0] == 0 && at[1] == 0);
+	MUST(rubato_partial_contribute(p, &value, 0, 1) == RUBATO_OK);
+	MUST(rubato_partial_residual(p, &at, &count) == RUBATO_ERR_ARGUMENT); /* Not drained. */
+	MUST(rubato_partial_drain(p) == RUBATO_OK);
+	MUST(rubato_partial_collect_view(p, &result, NULL, 0) == RUBATO_OK && result != NULL);
+	MUST(rubato_partial_residual(p, &at, &count) == RUBATO_ERR_ARGUMENT); /* Lent. */
+	MUST(rubato_partial_release(p) == RUBATO_OK);
+	MUST(collect(&world, comm, p, 0) == RUBATO_OK);
+	MUST(rubato_partial_residual(p, &at, &count) == RUBATO_OK && count == 2 && at[0] != 0);
+	return rubato_partial_free(p);
+}
+
+START_TEST(what_rounding_lost_is_read_between_eras)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	rubato_status err;
+
+	options.rank_count = 3;
+	err = rubato_sim_run(&options, lost_main, NULL, &result);
 	ck_assert_msg(err == RUBATO_OK, "%s; %s", world.wrong, rubato_error_text());
 }
 END_TEST
@@ -447,6 +523,7 @@ int main(void)
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, rounds_go_on_as_they_would_have, 0, SETTINGS);
 	tcase_add_test(tests, what_is_no_state_is_refused);
+	tcase_add_test(tests, what_rounding_lost_is_read_between_eras);
 	tcase_add_test(tests, nothing_is_saved_without_all_ranks);
 	tcase_add_loop_test(tests, what_others_do_next_is_not_in_a_state, 0, SETTINGS);
 	return check_main("partial state", tests);
