@@ -20,6 +20,17 @@ from torch.utils.data import DataLoader
 LATE = N - 1
 
 
+class Scalars:
+    """Stands for torch.utils.tensorboard.SummaryWriter: what it was told, by tag and step."""
+
+    def __init__(self):
+        self.told = collections.defaultdict(dict)
+
+    def add_scalar(self, tag, value, step):
+        assert tag.startswith("rubato/") and step not in self.told[tag[7:]]
+        self.told[tag[7:]][step] = value
+
+
 class Training(Case):
     def begin(self, kind, **options):
         inner = Linear()
@@ -269,7 +280,9 @@ class Training(Case):
         for kind, options in (
                 (PartialExchange, {"policy": f"quorum:{N}", "normalise": "weight"}),
                 (PartialExchange, {"policy": f"quorum:{N}", "rounds": "free"}),
+                (PartialExchange, {"policy": f"quorum:{N}", "wire": "int8", "feedback": True}),
                 (LaggedExchange, {"lag": 2}),
+                (LaggedExchange, {"lag": 2, "lag_comp": "lookahead"}),
                 (LaggedExchange, {"lag": 2, "accumulate": 4, "first_step": "zero"})):
             def begin():
                 model = DistributedDataParallel(Linear(), bucket_cap_mb=1e-5)
@@ -295,7 +308,9 @@ class Training(Case):
                 for model, _, exchange in (whole, first, second):
                     exchange.finish()
                     ends.append((model.module.flat().tobytes(), exchange.steps, exchange.updates))
-                self.assertEqual(ends[1:], ends[:1] * 2)
+                self.assertEqual(ends[2], ends[1])
+                if not options.get("feedback"): # A checkpoint's own round hands on what was lost.
+                    self.assertEqual(ends[1], ends[0])
                 self.assertEqual(len(set(everyone(ends[0]))), 1)
                 self.assertGreater(ends[0][2], 2)
         with self.assertRaisesRegex(ValueError, "another kind of exchange"):
@@ -317,6 +332,54 @@ class Training(Case):
                 exchange.finish()
                 self.check(inner, 6 + R)
                 self.assertEqual(state["steps"], 4 + R)
+
+    def test_a_writer_is_told_of_updates(self):
+        """What the ledger says of each, and how late what is in it was."""
+        for kind, options in ((PartialExchange, {"policy": "quorum:2"}), (LaggedExchange,
+                                                                          {"lag": 2})):
+            with self.subTest(kind.__name__):
+                self.other_words()
+                writer = Scalars()
+                _, model, optimizer, exchange = self.begin(kind, writer=writer, **options)
+                if kind is PartialExchange:
+                    self.late(6, lambda number: step(model, optimizer, number))
+                else:
+                    for number in range(5):
+                        step(model, optimizer, number)
+                exchange.finish()
+                told, lines = writer.told, self.ledger()
+                numbers = list(range(len(lines)))
+                self.assertEqual({tag: sorted(values) for tag, values in told.items()},
+                                 {tag: numbers for tag in (
+                                     "contributors", "fresh", "staleness", "discarded",
+                                     "learning_rate", "communication_time")})
+                for number, line in enumerate(lines):
+                    self.assertEqual(told["contributors"][number], len(line["contributions"]))
+                    self.assertEqual(told["fresh"][number], len(line["fresh"]))
+                    self.assertEqual(told["learning_rate"][number], RATE)
+                waited = list(told["communication_time"].values())
+                self.assertEqual(waited, sorted(waited))
+                self.assertEqual(waited[-1] > 0, exchange.waited > 0)
+                late = list(told["staleness"].values())
+                if kind is LaggedExchange:
+                    self.assertEqual(late, [0, 1, 2, 2, 2])
+                else: # The late rank's third gradient came when others had made theirs.
+                    self.assertGreaterEqual(max(late), 2)
+
+    def test_a_writer_is_told_of_averages(self):
+        writer = Scalars()
+        self.averaged(AdaptivePeriodModelAverager, 12, sample_steps=4, period=2, writer=writer)
+        periods = {line["step"]: line["period"] for line in self.ledger()}
+        self.assertEqual(writer.told["period"], periods)
+        self.assertEqual(set(writer.told["contributors"].values()), {N})
+        self.assertEqual(set(writer.told["learning_rate"].values()), {0.3})
+        self.assertGreater(min(writer.told["spread"].values()), 0)
+        self.assertGreater(max(writer.told["communication_time"].values()), 0)
+        writer = Scalars()
+        self.averaged(HierarchicalModelAverager, 4, k1=1, k2=2, group_size=2, writer=writer)
+        self.assertEqual(writer.told["period"], {2: 2, 4: 2})
+        self.assertEqual(writer.told["local_period"], {1: 1, 3: 1})
+        self.assertEqual(set(writer.told["local_contributors"].values()), {2})
 
     def test_averages_of_buffers(self):
         model = torch.nn.BatchNorm1d(3)
@@ -363,6 +426,8 @@ class Training(Case):
                 (lambda: PartialExchange(model, optimizer, "wagma:2"), ValueError, "wagma"),
                 (lambda: LaggedExchange(model, optimizer, first_step="x"), ValueError,
                  "expected 'skip' or 'zero'"),
+                (lambda: LaggedExchange(model, optimizer, lag_comp="lookahead"), ValueError,
+                 "SGD with momentum"),
                 (lambda: PeriodicModelAverager(model), TypeError, "the model itself"),
                 (lambda: PeriodicModelAverager(plain, outer="slowmo"), ValueError, "optimizer"),
                 (lambda: DecoupledModelAverager(plain, pull=0), ValueError, "pull is 0"),

@@ -138,7 +138,7 @@ class Torch(unittest.TestCase):
             with self.subTest(backend):
                 for words in self.passes(self.job(4, HERE / "ranks_training.py",
                                                   BACKEND=backend)):
-                    self.assertRegex(words, "Ran 19 tests")
+                    self.assertRegex(words, "Ran 21 tests")
 
     def test_training_of_replicas_that_are_sharded(self):
         for words in self.passes(self.job(4, HERE / "ranks_sharded.py")):

@@ -30,8 +30,14 @@ Options of all of them:
                     the samples or tokens since the last average, say
     ledger          a file, which says at the end which models were averaged, when (rank 0 writes
                     it)
+    writer          of SummaryWriter's interface, on any rank: add_scalar() is called at each
+                    average that the rank is in, by its steps, with "rubato/" and "contributors"
+                    (ranks), "period" (steps since the last average), "learning_rate" and
+                    "communication_time" (seconds that this rank has waited for averages so far);
+                    in a group "rubato/local_..."; of an adaptive period also "spread"
 """
 
+import time
 from typing import Any, Dict, List, Optional
 
 import numpy as np
@@ -42,7 +48,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import communicator as communicators
 from .communicator import communicator
-from .flat import Flat, tensor_of
+from .flat import Flat, tensor_of, write
 
 __all__ = ["AdaptivePeriodModelAverager", "DecoupledModelAverager", "HierarchicalModelAverager",
            "PeriodicModelAverager"]
@@ -137,7 +143,8 @@ class _Averager:
     """What all have in common."""
 
     def __init__(self, model, optimizer, process_group, outer, outer_momentum, outer_lr,
-                 outer_gain, nesterov_base, opt_state, wire, weighted, ledger, keep=False):
+                 outer_gain, nesterov_base, opt_state, wire, weighted, ledger, writer,
+                 keep=False):
         if isinstance(model, DistributedDataParallel):
             raise TypeError("DDP averages gradients in each step: pass the model itself")
         if opt_state not in ("local", "average", "reset"):
@@ -160,6 +167,7 @@ class _Averager:
         self._outer = _Outer(outer, outer_momentum, outer_lr, outer_gain, nesterov_base,
                              keep or wire != "float32",
                              torch.from_numpy(start)[:self._flat.count])
+        self.waited, self._writer = 0.0, writer
         self._ledger = None
         if ledger is not None and self._comm.rank == 0:
             self._ledger = rubato.Ledger(ledger)
@@ -171,6 +179,8 @@ class _Averager:
     "Averages that this rank was in."
     weight: int
     "Of this rank's model in the next average, where it is weighted."
+    waited: float
+    "Seconds that this rank has waited for averages."
 
     def _fill(self, vector):
         self._flat.read(vector[:self._flat.count])
@@ -212,8 +222,9 @@ class _Averager:
     @torch.no_grad()
     def _end(self, mean, reference):
         """It is in mean.tensor."""
-        count = self._flat.count
+        count, began = self._flat.count, time.monotonic()
         mean.wait()
+        self.waited += time.monotonic() - began
         self._square = float(torch.linalg.vector_norm(mean.tensor[:count],
                                                       dtype=torch.float64)) ** 2
         if reference is not None:
@@ -267,6 +278,11 @@ class _Averager:
     def _record(self, ranks, scope, steps, last):
         if self._ledger is not None:
             self._ledger.average(ranks, steps, steps - last, scope)
+        if self._comm.rank in ranks:
+            write(self._writer, steps, "" if scope == "global" else "local_",
+                  contributors=len(ranks), period=steps - last,
+                  learning_rate=self._rate() if self._optimizer else None,
+                  communication_time=self.waited)
 
     def step(self) -> None:
         """After each step of the optimizer. Averages where one is due: then it waits for all."""
@@ -341,9 +357,9 @@ class PeriodicModelAverager(_Averager):
                  outer: str = "none", outer_momentum: float = 0.5, outer_lr: float = 1.0,
                  outer_gain: str = "1", nesterov_base: str = "unshifted",
                  opt_state: str = "local", wire: str = "float32", weighted: bool = False,
-                 ledger: Any = None):
+                 ledger: Any = None, writer: Any = None):
         super().__init__(model, optimizer, process_group, outer, outer_momentum, outer_lr,
-                         outer_gain, nesterov_base, opt_state, wire, weighted, ledger)
+                         outer_gain, nesterov_base, opt_state, wire, weighted, ledger, writer)
         self.period = period
 
     def _step(self):
@@ -365,9 +381,10 @@ class HierarchicalModelAverager(_Averager):
                  process_group: Optional[dist.ProcessGroup] = None, outer: str = "none",
                  outer_momentum: float = 0.5, outer_lr: float = 1.0, outer_gain: str = "1",
                  nesterov_base: str = "unshifted", opt_state: str = "local",
-                 wire: str = "float32", weighted: bool = False, ledger: Any = None):
+                 wire: str = "float32", weighted: bool = False, ledger: Any = None,
+                 writer: Any = None):
         super().__init__(model, optimizer, process_group, outer, outer_momentum, outer_lr,
-                         outer_gain, nesterov_base, opt_state, wire, weighted, ledger)
+                         outer_gain, nesterov_base, opt_state, wire, weighted, ledger, writer)
         self.k1, self.k2 = k1, k2
         comm = self._comm
         colors = [r // group_size if group_size else comm.peer(r).node for r in range(comm.size)]
@@ -445,9 +462,9 @@ class AdaptivePeriodModelAverager(_Averager):
                  sample_steps: int, period: int = 4, period_max: Optional[int] = None,
                  low: float = 0.7, high: float = 1.3, *,
                  process_group: Optional[dist.ProcessGroup] = None, opt_state: str = "local",
-                 wire: str = "float32", ledger: Any = None):
+                 wire: str = "float32", ledger: Any = None, writer: Any = None):
         super().__init__(model, optimizer, process_group, "none", 0.0, 1.0, "1", "unshifted",
-                         opt_state, wire, False, ledger, keep=True)
+                         opt_state, wire, False, ledger, writer, keep=True)
         self.period = period
         self._sample_steps, self._most, self._low, self._high = sample_steps, period_max, low, high
         self._samples, self._constant, self._own = 0, 0.0, 0.0
@@ -467,7 +484,9 @@ class AdaptivePeriodModelAverager(_Averager):
         if steps != self.steps:
             raise rubato.MismatchError(f"an average after step {self.steps}, of ranks after step "
                                        f"{steps} in the mean")
-        self._decide(max(float(of_all) - self._square, 0.0), self._rate())
+        spread = max(float(of_all) - self._square, 0.0)
+        write(self._writer, self.steps, spread=spread)
+        self._decide(spread, self._rate())
 
     def _decide(self, spread, rate):
         if not rate > 0.0 or not np.isfinite(spread): # A rate of 0 says nothing of the spread.
@@ -500,7 +519,7 @@ class DecoupledModelAverager(_Averager):
                  process_group: Optional[dist.ProcessGroup] = None, outer: str = "none",
                  outer_momentum: float = 0.5, outer_lr: float = 1.0, outer_gain: str = "1",
                  opt_state: str = "local", wire: str = "float32", weighted: bool = False,
-                 ledger: Any = None):
+                 ledger: Any = None, writer: Any = None):
         if not 0.0 < pull <= 1.0:
             raise ValueError(f"pull is {pull}: expected more than 0, and at most 1")
         if outer == "nesterov":
@@ -509,7 +528,8 @@ class DecoupledModelAverager(_Averager):
             raise ValueError("opt_state is 'average': a mean of optimizers' states would come "
                              "late: expected 'local' or 'reset'")
         super().__init__(model, optimizer, process_group, outer, outer_momentum, outer_lr,
-                         outer_gain, "unshifted", opt_state, wire, weighted, ledger, keep=True)
+                         outer_gain, "unshifted", opt_state, wire, weighted, ledger, writer,
+                         keep=True)
         self.period, self._pull = period, pull
         self._in_flight = self._has_arrived = False
         self._begun, self._begun_rate = 0, 0.0 # Steps, and the rate, when the mean began.

@@ -30,10 +30,11 @@ All is as above, read "replica" for "rank", but for what goes out: .grad as it i
 called, so a step may follow several backward passes. The first rank of a replica gathers its
 gradient, exchanges it for the others, and hands results on (shards.py says why): it has the whole
 gradient in memory as the others' vectors together would be, a ledger is rank 0's of the group of
-first ranks, and `weight` and stats() are theirs.
+first ranks, and `weight`, `writer` and stats() are theirs.
 """
 
 import collections
+import contextlib
 import sys
 import time
 from typing import Any, Callable, Dict, Optional, Union
@@ -46,7 +47,7 @@ from rubato.partial import CONTRIBUTION
 from torch.nn.parallel import DistributedDataParallel
 
 from .communicator import communicator
-from .flat import Flat, clip, set_rate, tensor_of
+from .flat import Flat, clip, set_rate, tensor_of, write
 from .shards import Shards
 
 __all__ = ["LaggedExchange", "PartialExchange"]
@@ -61,6 +62,12 @@ def _expect(state, names):
                          f"{sorted(names)} are expected")
 
 
+def _has_plain_momentum(optimizer):
+    return isinstance(optimizer, torch.optim.SGD) and all(
+        group["momentum"] > 0.0 and not group["dampening"] and not group["nesterov"] and
+        not group["maximize"] for group in optimizer.param_groups)
+
+
 def _is_sharded(model):
     fsdp = sys.modules.get("torch.distributed.fsdp") # It takes long to import, so not for this.
     return fsdp is not None and isinstance(model, fsdp.FSDPModule)
@@ -69,7 +76,7 @@ def _is_sharded(model):
 class _Exchange:
     """What both have in common: the hooks, and the optimizer's steps."""
 
-    def __init__(self, model, optimizer, rate, max_norm, ledger, process_group):
+    def __init__(self, model, optimizer, rate, max_norm, ledger, writer, process_group):
         self._flat = Flat(p for p in model.parameters() if p.requires_grad)
         self._shards: Optional[Shards] = None
         if _is_sharded(model):
@@ -86,6 +93,8 @@ class _Exchange:
         self.weight: int = 1
         self.steps = 0
         self.updates = 0
+        self.waited = 0.0
+        self._writer = writer
         self._optimizer, self._rate, self._max_norm = optimizer, rate, max_norm
         self._buffer = None # What the backward pass under way writes into.
         self._nested = self._over = False
@@ -124,6 +133,8 @@ class _Exchange:
     "Backward passes of this rank."
     updates: int
     "Rounds that this rank has applied."
+    waited: float
+    "Seconds that this rank has waited for rounds."
 
     # Of the backward pass, on a thread of autograd's.
     def _hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -215,9 +226,21 @@ class _Exchange:
             until = self._patience()
             self._apply_all(lambda: self._hear(until))
 
+    @contextlib.contextmanager
+    def _waiting(self):
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.waited += time.monotonic() - began
+
     def _record(self, round, rate):
+        """Of the newest update."""
         if self._ledger is not None:
             self._ledger.update(round, rate)
+        write(self._writer, self.updates - 1, contributors=round.contributors, fresh=round.fresh,
+              staleness=round.staleness_max, discarded=round.discarded, learning_rate=rate,
+              communication_time=self.waited)
 
     def finish(self) -> None:
         """Collective, after the last step of each rank, however many it has made: what is on its
@@ -251,6 +274,10 @@ class PartialExchange(_Exchange):
                 that are not at the same step different ones
     max_norm    the longest that a round's gradient may be
     ledger      a file, which says at the end what each round held (rank 0 writes it)
+    writer      of SummaryWriter's interface, on any rank: add_scalar() is called at each update,
+                by its number, with "rubato/" and "contributors", "fresh", "staleness" (the
+                largest, in rounds), "discarded" (so far), "learning_rate" and
+                "communication_time" (seconds that this rank has waited for rounds so far)
     rounds, late, full_every, max_absence, window, depth, wire, feedback, members, seed
                 as in rubato.Partial; rounds is "free" by default if policy is adaptive
 
@@ -262,11 +289,11 @@ class PartialExchange(_Exchange):
     def __init__(self, model: DistributedDataParallel, optimizer: torch.optim.Optimizer,
                  policy: Optional[str] = None, *, normalise: str = "ranks",
                  rate: Optional[Callable[[int], float]] = None, max_norm: Optional[float] = None,
-                 ledger: Any = None, process_group: Optional[dist.ProcessGroup] = None,
-                 **options: Any):
+                 ledger: Any = None, writer: Any = None,
+                 process_group: Optional[dist.ProcessGroup] = None, **options: Any):
         if "collection" in options or str(policy).startswith("wagma"):
             raise ValueError("each rank applies each round of gradients: no `collection`, no wagma")
-        super().__init__(model, optimizer, rate, max_norm, ledger, process_group)
+        super().__init__(model, optimizer, rate, max_norm, ledger, writer, process_group)
         size = self.communicator.size
         if policy is None:
             policy = f"quorum:{(size + 1) // 2}"
@@ -301,7 +328,9 @@ class PartialExchange(_Exchange):
     def _load(self):
         """The next round's gradient, if there is one to wait for."""
         while True:
-            with self._partial.collect_view() as lent:
+            with contextlib.ExitStack() as stack:
+                with self._waiting():
+                    lent = stack.enter_context(self._partial.collect_view())
                 if lent is None:
                     return False
                 vector, round = lent
@@ -341,21 +370,31 @@ class PartialExchange(_Exchange):
     def state_dict(self) -> Dict[str, Any]:
         """Collective, between steps (of aligned rounds: after equally many): what is on its way is
         applied first, so take the model's and the optimizer's state afterwards. Another exchange
-        goes on from the three to the same bits, where it does not depend on who is late; but what
-        rounding has lost (`feedback`) is not in it, nor what the ledger holds."""
+        goes on from the three to the same bits, where it does not depend on who is late; with
+        `feedback` these are not those of a run without a checkpoint, whose rounds are others. What
+        the ledger holds is not in it."""
         self._settle(self._drain)
         state = {name: getattr(self, name) for name in _KEPT}
         state["made"] = torch.from_numpy(self._made.astype(np.int64))
         state["rounds"] = None
         if self._leads:
             state["rounds"] = torch.from_numpy(np.frombuffer(self._partial.save(), np.uint8).copy())
+        state["lost"] = None
+        if self._feeds_back():
+            state["lost"] = torch.from_numpy(self._partial.residual().copy())
+            self.communicator.barrier() # The others' next rounds change it.
         return state
+
+    def _feeds_back(self):
+        """Whether this rank has what rounding lost."""
+        return (self._leads and self._options.get("feedback", False) and
+                self._options.get("wire", "float32") != "float32")
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Collective, before the first step: of an exchange made with the same options, on as many
         ranks; each rank has its own. The model and the optimizer are loaded before, but after this
         one was made."""
-        _expect(state, {*_KEPT, "made", "rounds"})
+        _expect(state, {*_KEPT, "made", "rounds", "lost"})
         for name in _KEPT:
             setattr(self, name, state[name])
         self._made = state["made"].numpy().astype(np.uint64)
@@ -363,6 +402,9 @@ class PartialExchange(_Exchange):
             self._partial.free()
             self._partial = self.communicator.partial(
                 self._count, **self._options, state=state["rounds"].numpy().tobytes())
+        if self._feeds_back():
+            self._partial.residual()[:] = state["lost"].numpy()
+            self.communicator.barrier()
 
     def stats(self) -> Optional[rubato.PartialStats]:
         """Counters of what this rank has committed, and what became of it. None: another one
@@ -381,8 +423,13 @@ class LaggedExchange(_Exchange):
                 "zero"
     rate_by_count   the learning rate of an update times the square root of its mean number of
                 gradients a rank
-    model, optimizer, rate, max_norm, ledger    as PartialExchange has them; rate gets this rank's
-                step where all are at the same, until-done the mean step that was applied
+    lag_comp    "lookahead": gradients are computed where momentum will have led when they are
+                applied, of torch.optim.SGD with momentum: a forward pass in training mode moves
+                the parameters there, and step() begins with taking them back. "none": where they
+                are
+    model, optimizer, rate, max_norm, ledger, writer    as PartialExchange has them; rate gets this
+                rank's step where all are at the same, until-done the mean step that was applied;
+                staleness is in rounds, too
 
     A round's gradient is the mean of all that are in it, by `exchange.weight`. step() is called
     after each backward pass, whether the round is over or not.
@@ -390,8 +437,9 @@ class LaggedExchange(_Exchange):
 
     def __init__(self, model: DistributedDataParallel, optimizer: torch.optim.Optimizer, *,
                  lag: int = 1, accumulate: Union[int, str] = 1, first_step: str = "skip",
-                 rate_by_count: bool = False, rate: Optional[Callable[[int], float]] = None,
-                 max_norm: Optional[float] = None, ledger: Any = None,
+                 rate_by_count: bool = False, lag_comp: str = "none",
+                 rate: Optional[Callable[[int], float]] = None, max_norm: Optional[float] = None,
+                 ledger: Any = None, writer: Any = None,
                  process_group: Optional[dist.ProcessGroup] = None):
         if first_step not in ("skip", "zero"):
             raise ValueError(f"first_step is {first_step!r}: expected 'skip' or 'zero'")
@@ -399,7 +447,12 @@ class LaggedExchange(_Exchange):
             raise ValueError(f"accumulate is {accumulate!r}: expected a number, or 'until-done'")
         if rate_by_count and rate is None:
             raise ValueError("rate_by_count needs a rate")
-        super().__init__(model, optimizer, rate, max_norm, ledger, process_group)
+        if lag_comp not in ("none", "lookahead"):
+            raise ValueError(f"lag_comp is {lag_comp!r}: expected 'none' or 'lookahead'")
+        if lag_comp == "lookahead" and not _has_plain_momentum(optimizer):
+            raise ValueError("lag_comp is 'lookahead': it needs torch.optim.SGD with momentum in "
+                             "all groups, without dampening, nesterov and maximize")
+        super().__init__(model, optimizer, rate, max_norm, ledger, writer, process_group)
         size = self.communicator.size
         self._lag, self._accumulate, self._first_step = lag, accumulate, first_step
         self._by_count = rate_by_count
@@ -413,6 +466,43 @@ class LaggedExchange(_Exchange):
         self._done = np.zeros(size, np.uint64)
         self._full = False
         self._landed: Any = collections.deque() # Results that a checkpoint has waited for.
+        self._aside: Any = None # The parameters, while they look ahead.
+        if lag_comp == "lookahead":
+            self._handles.append(model.register_forward_pre_hook(self._before_forward,
+                                                                 prepend=True))
+
+    def _before_forward(self, model, args):
+        if self._aside is None and model.training and torch.is_grad_enabled():
+            self._look_ahead()
+
+    @torch.no_grad()
+    def _look_ahead(self):
+        """Where the momentum of the updates still to come before this gradient's own will have
+        led: x - rate (mu + mu^2 + ... + mu^lag) v."""
+        self._aside = [parameter.detach().clone() for parameter in self._flat.tensors]
+        for group in self._optimizer.param_groups:
+            mu = group["momentum"]
+            far = float(group["lr"]) * sum(mu ** (i + 1) for i in range(self._lag))
+            for parameter in group["params"]:
+                velocity = self._optimizer.state.get(parameter, {}).get("momentum_buffer")
+                if velocity is not None:
+                    parameter.sub_(velocity, alpha=far)
+
+    @torch.no_grad()
+    def _look_here(self):
+        if self._aside is not None:
+            for parameter, was in zip(self._flat.tensors, self._aside):
+                parameter.copy_(was)
+        self._aside = None
+
+    def _before(self, optimizer, args, kwargs):
+        if not self._nested:
+            self._look_here()
+        super()._before(optimizer, args, kwargs)
+
+    def _settle(self, end):
+        self._look_here()
+        super()._settle(end)
 
     def _lease(self):
         return tensor_of(self._lagged.acquire())
@@ -442,7 +532,9 @@ class LaggedExchange(_Exchange):
 
     def _take(self):
         """Waits for the oldest round; its gradient is the optimizer's. False: it was empty."""
-        vector, weight = self._landed.popleft() if self._landed else self._lagged.flush()
+        with self._waiting():
+            vector, weight = self._landed.popleft() if self._landed else self._lagged.flush()
+        age = min(self._collected, self._lag)
         self._collected += 1
         counts = vector[self._count:].astype(np.uint64)
         before, self._done = self._done, self._done + counts
@@ -452,7 +544,7 @@ class LaggedExchange(_Exchange):
         if self._by_count:
             rate *= (int(counts.sum()) / self.communicator.size) ** 0.5
         rate = self._give(tensor_of(vector)[:self._count] / float(weight), rate)
-        self._record(self._round(before, counts, weight), rate)
+        self._record(self._round(before, counts, weight, age), rate)
         return True
 
     def _rate_step(self):
@@ -460,14 +552,14 @@ class LaggedExchange(_Exchange):
             return self.steps - 1
         return max(int(self._done.sum()) // self.communicator.size - 1, 0)
 
-    def _round(self, before, counts, weight):
+    def _round(self, before, counts, weight, age):
         ranks = np.zeros(len(counts), CONTRIBUTION)
         there = counts > 0
         ranks["first_step"], ranks["count"] = before, counts
         ranks["last_step"] = np.where(there, before + counts - np.uint64(1), 0)
         ranks["fresh"], ranks["member"] = there, 1
         return rubato.Round(self.updates - 1, int(there.sum()), int(there.sum()), weight,
-                            float(weight), 0, 0, 0, ranks)
+                            float(weight), age, age, 0, ranks)
 
     def _load(self):
         if not self._full:
@@ -478,7 +570,7 @@ class LaggedExchange(_Exchange):
         self._begin()
         if not due and self._first_step == "zero":
             rate = self._give(torch.zeros(self._count), self._rate_at(self._rate_step()))
-            self._record(self._round(self._done, np.zeros_like(self._done), 1), rate)
+            self._record(self._round(self._done, np.zeros_like(self._done), 1, 0), rate)
             return True
         return there
 

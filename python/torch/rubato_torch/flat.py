@@ -2,7 +2,7 @@
 an optimizer through it."""
 
 import warnings
-from typing import Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 import numpy as np
 import torch
@@ -100,3 +100,10 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: Optional[float]) -> float:
         for group in optimizer.param_groups:
             group["lr"] = rate
     return float(optimizer.param_groups[0]["lr"])
+
+
+def write(writer: Any, step: int, scope: str = "", **values: Optional[float]) -> None:
+    """To TensorBoard, say: those that are there."""
+    for name, value in values.items():
+        if writer is not None and value is not None:
+            writer.add_scalar(f"rubato/{scope}{name}", value, step)
