@@ -32,6 +32,9 @@
 	X(cuEventQuery)                                                                            \
 	X(cuEventRecord)                                                                           \
 	X(cuFuncLoad)                                                                              \
+	X(cuIpcCloseMemHandle)                                                                     \
+	X(cuIpcGetMemHandle)                                                                       \
+	X(cuIpcOpenMemHandle)                                                                      \
 	X(cuLaunchKernel)                                                                          \
 	X(cuMemAlloc)                                                                              \
 	X(cuMemFree)                                                                               \

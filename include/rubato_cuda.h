@@ -21,6 +21,10 @@
  * device's vector, rubato_partial_collect writes one, and each is the caller's again when the call
  * returns; the input must be there when it is made. What is acquired or lent is the host's.
  *
+ * Ranks that are processes of one node map each other's device memory, and keep it mapped for the
+ * next call: memory of the application's own that collectives have used is not free for others when
+ * it is freed, before the communicator ends; that of rubato_cuda_alloc is never freed too early.
+ *
  * docs/gpu.md says how data travel, and what was measured.
  */
 #ifndef RUBATO_CUDA_H

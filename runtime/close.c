@@ -19,6 +19,7 @@ static void oneshot_free(struct rubato_op *op)
 	free(op->exchange.peers);
 	free(op->exchange.records);
 	free(op->exchange.own_record);
+	free(op->exchange.all_opened);
 	rb_run_fini(&op->run);
 	rb_run_fini(&op->exchange.run);
 	rb_converted_fini(&op->converted);
@@ -114,6 +115,10 @@ static rubato_status all_end(struct rubato_comm *comm)
 	while (rb_engine_progress(&comm->engine))
 		;
 	err = rb_unmatched_end(comm);
+	/* Before the last meeting: who has device memory that others map frees it after that. */
+	for (uint32_t i = 0; i < comm->engine.device_count; i++)
+		if (comm->engine.devices[i]->ops->shares_forget != NULL)
+			comm->engine.devices[i]->ops->shares_forget(comm->engine.devices[i]);
 	rb_engine_leave(&comm->engine);
 	return err == RUBATO_OK ? all_meet(comm) : err;
 }

@@ -66,8 +66,10 @@ enum rb_exchange { /* What ranks tell each other of their buffers: op_exchange.c
 		   RB_EXCHANGE_PER_PEER,      /* Words for each peer. */
 		   RB_EXCHANGE_NODE,          /* Words, among the ranks of a node. */
 		   RB_EXCHANGE_NODE_PER_PEER, /* Words for each of these. */
+		   RB_EXCHANGE_OPENED,        /* Whether each could open others' device memory; */
+		   RB_EXCHANGE_NODE_OPENED,   /* among the ranks of a node. */
 };
-#define RB_EXCHANGE_COUNT 5
+#define RB_EXCHANGE_COUNT 7
 
 struct rb_plans {
 	struct rb_plan_cache cache;
@@ -160,7 +162,8 @@ struct rubato_comm {
 	const struct rb_help_ops *help;       /* NULL: none was ever made. */
 	struct rb_helper *helper;             /* Theirs. */
 	bool closing;
-	bool staging_said; /* The log has a line of it. */
+	bool staging_said;    /* The log has a line of it. */
+	bool sharing_refused; /* Some rank could not open others' device memory. */
 };
 
 /* Who this rank is, for plans of all ranks. */

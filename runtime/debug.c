@@ -189,7 +189,8 @@ static void kinds_add(struct line *line, const struct rubato_comm *comm,
 	line_add(line, "; device memory %s",
 		 takes ? "is read by messages" : "goes through the host's in messages");
 	if (flags & RB_SCHEDULE_MAPPED_BUFFERS)
-		line_add(line, ", in place where all ranks' buffers are of one kind");
+		line_add(line, ", in place where all ranks' buffers are of one kind%s",
+			 comm->sharing_refused ? " and all of a node one process" : "");
 	if (flags & RB_SCHEDULE_PUT && !takes)
 		line_add(line, ", takes no puts");
 }

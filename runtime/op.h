@@ -79,7 +79,11 @@ struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
 	uint64_t *own_record; /* PER_PEER: one for each peer. */
 	size_t own_room;
 	struct rb_memory *added[RB_BUFFER_COUNT]; /* Registered for this operation's puts. */
-	bool puts; /* `added`, and remotes in `peers`, have something. */
+	/* What peers of other processes find buffers on a device by; NULL: there is none. */
+	struct rb_memory *shares;
+	enum { RB_SHARES_NONE, RB_SHARES_OPEN, RB_SHARES_REFUSED } sharing; /* Of all ranks. */
+	uint64_t opened, *all_opened; /* Whether this rank could open all of the others'; all's. */
+	bool holds; /* `added`, remotes and opened shares in `peers`: there is something. */
 };
 
 struct rb_op_message { /* SENDRECV, in flight. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "runtime/op_stage.h"
 
 #define WORD_RECORD 3u /* in, out, scratch */
@@ -15,7 +16,8 @@
 #define KIND_SHIFT 58
 #define KIND_BITS (UINT64_C(3) << KIND_SHIFT)
 #define NO_KIND 3u
-#define WORD_EMPTY (~KIND_BITS) /* Nothing to be mapped. */
+#define WORD_EMPTY (~KIND_BITS)    /* Nothing to be mapped. */
+#define SHARED (UINT64_C(1) << 60) /* The word is that of a share (executor.h). */
 
 /* What puts may write. Records have their keys in this order, for every transport that some rank
  * has an endpoint of. */
@@ -56,6 +58,8 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, PEER_RECORD },
 		[RB_EXCHANGE_NODE] = { RB_KIND_ALLGATHER, WORD_RECORD },
 		[RB_EXCHANGE_NODE_PER_PEER] = { RB_KIND_ALLTOALL, PEER_RECORD },
+		[RB_EXCHANGE_OPENED] = { RB_KIND_ALLGATHER, 1 },
+		[RB_EXCHANGE_NODE_OPENED] = { RB_KIND_ALLGATHER, 1 },
 	};
 	int flat = rb_algorithm_find(exchanges[which].kind, "flat");
 	uint32_t words = exchanges[which].words > 0 ? exchanges[which].words : key_record(comm);
@@ -67,7 +71,8 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 	struct rb_build who = { .rank = comm->engine.rank, .rank_count = comm->engine.rank_count };
 
 	RB_ASSERT(flat >= 0);
-	if (which == RB_EXCHANGE_NODE || which == RB_EXCHANGE_NODE_PER_PEER) {
+	if (which == RB_EXCHANGE_NODE || which == RB_EXCHANGE_NODE_PER_PEER ||
+	    which == RB_EXCHANGE_NODE_OPENED) {
 		const struct rb_nodes *nodes = &comm->choices.nodes;
 
 		who.rank_count = rb_node_size(nodes, nodes->node_of[who.rank]);
@@ -114,6 +119,51 @@ static enum rb_exchange exchange_of(const struct rubato_op *op, bool keys)
 	return by_node ? RB_EXCHANGE_NODE : RB_EXCHANGE_WORDS;
 }
 
+/* What has words for a buffer on a device, if not the transport. */
+static const struct rb_executor *speaker(const struct rubato_op *op, uint32_t buffer)
+{
+	const struct rb_executor *device = op->device.executor;
+
+	return buffer != RB_BUF_SCRATCH && op->device.kinds[buffer] == RB_MEMORY_DEVICE &&
+			       device->ops->word_of != NULL
+		       ? device
+		       : NULL;
+}
+
+/* Whether all that map each other's memory here are one process: all of them see it alike. */
+static bool in_process(const struct rubato_op *op)
+{
+	const struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+	const struct rb_nodes *nodes = &op->comm->choices.nodes;
+	uint32_t node = nodes->node_of[op->comm->engine.rank];
+
+	for (uint32_t i = 0; i < rb_node_size(nodes, node); i++)
+		if (ep->ops->in_process == NULL ||
+		    !ep->ops->in_process(ep, nodes->ranks[nodes->first[node] + i]))
+			return false;
+	return true;
+}
+
+#define SHARES_WHOLE 2u /* Of IN and OUT; then of each peer's blocks there. */
+
+/* Room for what other processes find buffers on a device by, where they may want to. */
+static rubato_status shares_prepare(struct rubato_op *op)
+{
+	const struct rb_executor *device = op->device.executor;
+	size_t count = SHARES_WHOLE +
+		       (op->plan->layout.per_peer ? 2 * (size_t)op->exchange.rank_count : 0);
+	struct rb_memory **shares = &op->exchange.shares;
+
+	if (device == NULL || device->ops->share_of == NULL || in_process(op) ||
+	    !(op->plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) ||
+	    (*shares != NULL && (*shares)->size_bytes >= count * sizeof(struct rb_share)))
+		return RUBATO_OK;
+	if (*shares != NULL)
+		rb_memory_drop(&op->comm->memory, *shares);
+	*shares = NULL;
+	return rb_memory_alloc(&op->comm->memory, count * sizeof(struct rb_share), shares);
+}
+
 rubato_status rb_exchange_prepare(struct rubato_op *op)
 {
 	uint32_t n = op->comm->engine.rank_count;
@@ -126,6 +176,8 @@ rubato_status rb_exchange_prepare(struct rubato_op *op)
 
 	RB_ASSERT(!(keys && per_peer));
 	ranks_find(op);
+	if (op->comm->engine.device_count > 0)
+		RB_TRY(shares_prepare(op));
 	if (op->exchange.peers == NULL)
 		op->exchange.peers = calloc(n, sizeof(*op->exchange.peers));
 	if (op->exchange.record_room < words || op->exchange.own_room < own) {
@@ -161,7 +213,7 @@ static struct rb_memory *memory_for_put(struct rubato_op *op, enum rb_buffer buf
 		return memory;
 	memory->users++;
 	op->exchange.added[buffer] = memory;
-	op->exchange.puts = true;
+	op->exchange.holds = true;
 	return memory;
 }
 
@@ -205,32 +257,26 @@ static bool keys_write(struct rubato_op *op, uint32_t target, void *base, uint64
 	return all;
 }
 
-/* What has words for a buffer on a device, if not the transport. */
-static const struct rb_executor *speaker(const struct rubato_op *op, uint32_t buffer)
+/* 0: it cannot be shared. Peers have read what stood there before, or never will: op_exchange.h. */
+static uint64_t share_word(struct rubato_op *op, uint32_t buffer, uint32_t place, const void *base)
 {
-	const struct rb_executor *device = op->device.executor;
+	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+	struct rb_executor *device = op->device.executor;
+	struct rb_share *share;
+	uint64_t word;
 
-	return buffer != RB_BUF_SCRATCH && op->device.kinds[buffer] == RB_MEMORY_DEVICE &&
-			       device->ops->word_of != NULL
-		       ? device
-		       : NULL;
+	if (op->exchange.shares == NULL || op->comm->sharing_refused || ep->ops->word_of == NULL)
+		return 0;
+	share = (struct rb_share *)(void *)op->exchange.shares->base + 2 * place + buffer;
+	if (!device->ops->share_of(device, base, share))
+		return 0;
+	word = ep->ops->word_of(ep, share, sizeof(*share));
+	return word != 0 ? word | SHARED : 0;
 }
 
-/* Whether all that map each other's memory here are one process: all of them see it alike. */
-static bool in_process(const struct rubato_op *op)
-{
-	const struct rb_endpoint *ep = op->comm->engine.endpoints[0];
-	const struct rb_nodes *nodes = &op->comm->choices.nodes;
-	uint32_t node = nodes->node_of[op->comm->engine.rank];
-
-	for (uint32_t i = 0; i < rb_node_size(nodes, node); i++)
-		if (ep->ops->in_process == NULL ||
-		    !ep->ops->in_process(ep, nodes->ranks[nodes->first[node] + i]))
-			return false;
-	return true;
-}
-
-static uint64_t word_of(struct rubato_op *op, uint32_t buffer, const void *base, uint64_t bytes)
+/* place 0: the buffer's; 1 and on: those of the blocks of who takes part. */
+static uint64_t word_of(struct rubato_op *op, uint32_t buffer, uint32_t place, const void *base,
+			uint64_t bytes)
 {
 	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
 	const struct rb_executor *device = speaker(op, buffer);
@@ -238,7 +284,8 @@ static uint64_t word_of(struct rubato_op *op, uint32_t buffer, const void *base,
 	if (bytes == 0)
 		return WORD_EMPTY;
 	if (device != NULL)
-		return in_process(op) ? device->ops->word_of(device, base) : 0;
+		return in_process(op) ? device->ops->word_of(device, base)
+				      : share_word(op, buffer, place, base);
 	return ep->ops->word_of != NULL && base != NULL ? ep->ops->word_of(ep, base, bytes) : 0;
 }
 
@@ -272,7 +319,7 @@ static void peer_records_write(struct rubato_op *op, void *const base[RB_BUFFER_
 				continue;
 			uint64_t length, first = peer_block(layout, b, r, &length);
 
-			words[b] = word_of(op, b, (uint8_t *)base[b] + first * element,
+			words[b] = word_of(op, b, 1 + i, (uint8_t *)base[b] + first * element,
 					   length * element);
 		}
 		words[WORD_RECORD] = rb_layout_length(layout, r, 1);
@@ -327,7 +374,7 @@ static bool kin(const struct rubato_op *op)
 			uint32_t its = device->ops->word_kin(word & ~KIND_BITS);
 
 			if (word >> KIND_SHIFT != RB_MEMORY_DEVICE)
-				continue;
+				continue; /* Or shared: whether that does is tried. */
 			if (first != UINT32_MAX && its != first)
 				return false;
 			first = its;
@@ -360,9 +407,10 @@ void rb_exchange_write(struct rubato_op *op)
 	void *base[RB_BUFFER_COUNT];
 	uint64_t bytes[RB_BUFFER_COUNT], words[RB_BUFFER_COUNT];
 
+	op->exchange.sharing = RB_SHARES_NONE;
 	rb_op_buffers(op, base, bytes);
 	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
-		words[b] = word_of(op, b, base[b], bytes[b]);
+		words[b] = word_of(op, b, 0, base[b], bytes[b]);
 		if (b == RB_BUF_SCRATCH && bytes[b] == 0)
 			words[b] = 0;
 	}
@@ -380,6 +428,21 @@ void rb_exchange_write(struct rubato_op *op)
 	for (uint32_t t = 0; t < TARGETS; t++)
 		if (!keys_write(op, t, base[targets[t]], bytes[targets[t]]))
 			op->exchange.own_record[WORD_RECORD] = 1;
+}
+
+/* NULL: it cannot be, and op->comm's rank cannot know why before it has tried. */
+static void *share_open(struct rubato_op *op, uint32_t r, uint64_t word, uint64_t reach)
+{
+	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
+	struct rb_executor *device = op->device.executor;
+	const struct rb_share *share = ep->ops->word_map(ep, r, word, sizeof(*share));
+	void *address = NULL;
+
+	if (share != NULL && device->ops->share_open != NULL &&
+	    device->ops->share_open(device, share, reach, &address) != RUBATO_OK)
+		RB_LOG(RB_LOG_INFO, "rank %u: device memory of rank %u: %s", op->comm->engine.rank,
+		       r, rubato_error_text());
+	return address;
 }
 
 /* Where rank r's `buffer` is here, as the plan's spans count. NULL: not to be mapped so far as our
@@ -400,9 +463,10 @@ static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32
 	}
 	if (reach == 0 || word == 0 || word == WORD_EMPTY || !rb_comm_maps(op->comm, r))
 		return NULL;
-	if (speaker(op, buffer) != NULL)
-		return op->device.executor->ops->word_map(op->device.executor, word, reach);
-	return ep->ops->word_map(ep, r, word, reach);
+	if (speaker(op, buffer) == NULL)
+		return ep->ops->word_map(ep, r, word, reach);
+	return word & SHARED ? share_open(op, r, word & ~SHARED, reach)
+			     : op->device.executor->ops->word_map(op->device.executor, word, reach);
 }
 
 /* *all: every rank's buffers that `plan` may touch in place can be mapped here. Errors: PEER. */
@@ -462,6 +526,100 @@ static rubato_status peer_records_check(const struct rubato_op *op)
 	return RUBATO_OK;
 }
 
+/* Whether there is a rank whose buffers puts do not all reach: all see it alike. */
+static bool puts_refused(const struct rubato_op *op)
+{
+	uint64_t refused = 0;
+
+	for (uint32_t i = 0; i < op->exchange.rank_count; i++)
+		refused |= record_at(op, i)[WORD_RECORD];
+	return refused != 0;
+}
+
+static bool is_shared(uint64_t word)
+{
+	return word >> KIND_SHIFT == (SHARED >> KIND_SHIFT | RB_MEMORY_DEVICE);
+}
+
+/* Whether all lies on devices, and some of it in processes that have to open each other's: all see
+ * it alike. */
+static bool opens(const struct rubato_op *op)
+{
+	const struct rb_schedule *schedule = &op->plan->schedule;
+	uint32_t seen = words_look(op), host = 1u << RB_MEMORY_HOST, there = 1u << RB_MEMORY_DEVICE;
+	bool shared = false;
+
+	for (uint32_t i = 0; i < op->exchange.rank_count; i++)
+		shared = shared || is_shared(record_at(op, i)[RB_BUF_IN]) ||
+			 is_shared(record_at(op, i)[RB_BUF_OUT]);
+	return shared && (schedule->flags & RB_SCHEDULE_MAPPED_BUFFERS) &&
+	       (seen >> SEEN_UNMAPPED & 3u) == 0 &&
+	       !((seen & host && seen & there) || (seen >> 4 & host && seen >> 4 & there)) &&
+	       !((schedule->flags & RB_SCHEDULE_PUT) && puts_refused(op));
+}
+
+static void shares_close(struct rubato_op *op)
+{
+	struct rb_executor *device = op->device.executor;
+
+	for (uint32_t i = 0; op->exchange.sharing != RB_SHARES_NONE && i < op->exchange.rank_count;
+	     i++)
+		for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
+			void **mapped = &op->exchange.peers[rank_at(op, i)].mapped[b];
+
+			if (*mapped != NULL && rank_at(op, i) != op->comm->engine.rank &&
+			    is_shared(record_at(op, i)[b]))
+				device->ops->share_close(device, *mapped);
+			*mapped = NULL;
+		}
+	op->exchange.sharing = RB_SHARES_NONE;
+}
+
+rubato_status rb_exchange_open(struct rubato_op *op, bool *asks)
+{
+	struct rb_op_device device = op->device;
+	uint32_t n = op->comm->engine.rank_count;
+	struct rb_plan *plan;
+	bool all = false;
+
+	*asks = opens(op);
+	if (!*asks)
+		return RUBATO_OK;
+	if (op->exchange.all_opened == NULL)
+		op->exchange.all_opened = calloc(n, sizeof(*op->exchange.all_opened));
+	if (op->exchange.all_opened == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
+	memset(op->exchange.peers, 0, n * sizeof(*op->exchange.peers));
+	op->exchange.sharing = RB_SHARES_OPEN;
+	op->exchange.holds = true;
+	op->exchange.opened = words_map(op, op->plan, &all) == RUBATO_OK && all;
+	if (!op->exchange.opened) {
+		shares_close(op);
+		op->device = device;
+	}
+	RB_TRY(exchange_plan(
+		op->comm, op->exchange.ranks != NULL ? RB_EXCHANGE_NODE_OPENED : RB_EXCHANGE_OPENED,
+		&plan));
+	return rb_run_init(&op->exchange.run, plan);
+}
+
+void rb_exchange_opened(struct rubato_op *op)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < op->exchange.rank_count; i++)
+		all = all && op->exchange.all_opened[i] == 1;
+	if (all)
+		return;
+	shares_close(op);
+	op->exchange.sharing = RB_SHARES_REFUSED;
+	op->comm->sharing_refused = true;
+	RB_LOG(RB_LOG_INFO,
+	       "rank %u: device memory goes to other processes through the host's from now on, as "
+	       "not all ranks could open it",
+	       op->comm->engine.rank);
+}
+
 static void remotes_close(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
@@ -509,7 +667,7 @@ static rubato_status remote_open(struct rubato_op *op, const struct rb_plan *pla
 static rubato_status remotes_open(struct rubato_op *op, const struct rb_plan *plan)
 {
 	remotes_close(op);
-	op->exchange.puts = true;
+	op->exchange.holds = true;
 	for (uint32_t r = 0; r < op->comm->engine.rank_count; r++)
 		for (uint32_t t = 0; t < TARGETS; t++) {
 			uint64_t reach = plan->put_reach[(size_t)r * RB_BUFFER_COUNT + targets[t]];
@@ -518,16 +676,6 @@ static rubato_status remotes_open(struct rubato_op *op, const struct rb_plan *pl
 				RB_TRY(remote_open(op, plan, r, t, reach));
 		}
 	return RUBATO_OK;
-}
-
-/* Whether there is a rank whose buffers puts do not all reach: all see it alike. */
-static bool puts_refused(const struct rubato_op *op)
-{
-	uint64_t refused = 0;
-
-	for (uint32_t i = 0; i < op->exchange.rank_count; i++)
-		refused |= record_at(op, i)[WORD_RECORD];
-	return refused != 0;
 }
 
 rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
@@ -541,7 +689,9 @@ rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 		return RUBATO_OK;
 	}
 	RB_TRY(peer_records_check(op));
-	RB_TRY(words_map(op, plan, &all));
+	all = op->exchange.sharing == RB_SHARES_OPEN;
+	if (op->exchange.sharing == RB_SHARES_NONE)
+		RB_TRY(words_map(op, plan, &all));
 	if (!all) {
 		plan = op->plan_staged;
 		if (plan != NULL)
@@ -560,11 +710,12 @@ rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 
 void rb_exchange_release(struct rubato_op *op)
 {
+	shares_close(op);
 	remotes_close(op);
 	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 		if (op->exchange.added[b] != NULL)
 			rb_memory_release(&op->comm->memory, op->exchange.added[b]);
 		op->exchange.added[b] = NULL;
 	}
-	op->exchange.puts = false;
+	op->exchange.holds = false;
 }

@@ -14,6 +14,12 @@
  * that of the transport between the two, and only where it puts. A rank that has no key of what
  * should be put to, as the memory cannot be registered or lies on a device that the transport does
  * not reach, says so in its record; then all take an algorithm without puts.
+ *
+ * A word of device memory is its address where all of the node are one process. Else it is that
+ * of a share (executor.h), which lies in memory that peers map. Whether they can open it, they know
+ * when they have tried, so a second exchange follows: whether each could. When that is over all
+ * shares have been read. If one rank could not, all take the other form, and the communicator
+ * shares no device memory any more.
  */
 #ifndef RB_RUNTIME_OP_EXCHANGE_H
 #define RB_RUNTIME_OP_EXCHANGE_H
@@ -24,6 +30,10 @@
 RB_NODISCARD rubato_status rb_exchange_prepare(struct rubato_op *op);
 /* This rank's record; op->exchange carries it. */
 void rb_exchange_write(struct rubato_op *op);
+/* With all records here: *asks: device memory of other processes is to be opened, and was, so far
+ * as it could be; op->exchange then carries whether all of it, from `opened` to `all_opened`. */
+RB_NODISCARD rubato_status rb_exchange_open(struct rubato_op *op, bool *asks);
+void rb_exchange_opened(struct rubato_op *op); /* It has. */
 /* With all records here: which plan can run, the same on every rank; op->peers is filled. NULL:
  * neither, as puts do not reach all that they would write. */
 RB_NODISCARD rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out);

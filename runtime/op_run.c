@@ -42,6 +42,9 @@ static void main_done(struct rb_engine *engine, struct rb_run *run)
 		rb_op_end(op, run->status, run->failure);
 }
 
+/* In an exchange's tag: the second one, of a call that is the same otherwise. */
+#define TAG_OPENED ((uint64_t)(RB_CHANNEL_MAX / 2) << RB_TAG_ITERATION_BITS)
+
 static struct rb_tag op_tag(const struct rubato_op *op, bool exchange)
 {
 	uint32_t epoch = op->comm->engine.epoch;
@@ -103,17 +106,12 @@ static rubato_status plan_use(struct rubato_op *op, struct rb_plan **out)
 	return RUBATO_OK;
 }
 
-static void exchange_done(struct rb_engine *engine, struct rb_run *run)
+/* Device memory of other processes is open, or not. */
+static void exchange_over(struct rubato_op *op)
 {
-	struct rubato_op *op = run->owner;
 	struct rb_plan *plan = NULL;
-	rubato_status err = run->status;
+	rubato_status err;
 
-	(void)engine;
-	if (err != RUBATO_OK) {
-		rb_op_end(op, err, run->failure);
-		return;
-	}
 	if (op->persistent) { /* rb_op_agree waits for this. */
 		op->state = RB_OP_IDLE;
 		op->done = true;
@@ -128,6 +126,51 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 		rb_op_end(op, err, rubato_error_text());
 	else
 		run_start(op, plan, true);
+}
+
+static void opened_done(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rubato_op *op = run->owner;
+
+	(void)engine;
+	if (run->status != RUBATO_OK) {
+		rb_op_end(op, run->status, run->failure);
+		return;
+	}
+	rb_exchange_opened(op);
+	exchange_over(op);
+}
+
+static void opened_start(struct rubato_op *op)
+{
+	struct rb_run *run = &op->exchange.run;
+
+	run->buffers[RB_BUF_IN].base = &op->exchange.opened;
+	run->buffers[RB_BUF_OUT].base = op->exchange.all_opened;
+	run->tag.step |= TAG_OPENED;
+	run->done = opened_done;
+	rb_run_start(&op->comm->engine, run);
+}
+
+static void exchange_done(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rubato_op *op = run->owner;
+	rubato_status err = run->status;
+	bool asks = false;
+
+	(void)engine;
+	if (err != RUBATO_OK) {
+		rb_op_end(op, err, run->failure);
+		return;
+	}
+	if (rb_plan_needs_peers(op->plan))
+		err = rb_exchange_open(op, &asks);
+	if (err != RUBATO_OK)
+		rb_op_end(op, err, rubato_error_text());
+	else if (asks)
+		opened_start(op);
+	else
+		exchange_over(op);
 }
 
 static void exchange_start(struct rubato_op *op)
@@ -304,7 +347,7 @@ void rb_op_free(struct rubato_op *op)
 	if (op->state == RB_OP_FINAL_BARRIER)
 		return;
 	rb_op_cancel(op);
-	if (op->exchange.puts) /* The buffers are the caller's again. */
+	if (op->exchange.holds) /* The buffers are the caller's again. */
 		rb_exchange_release(op);
 	if (!final_barrier_start(op))
 		rb_op_forget(op);
@@ -351,7 +394,7 @@ void rb_op_release(struct rubato_op *op)
 	if (op->plan_staged != NULL)
 		op->plan_staged->users--;
 	op->plan = op->plan_staged = NULL;
-	if (op->exchange.puts)
+	if (op->exchange.holds)
 		rb_exchange_release(op);
 	op->exchange.over = false;
 	if (!op->persistent)
@@ -364,6 +407,9 @@ void rb_op_release(struct rubato_op *op)
 	free(op->exchange.peers);
 	free(op->exchange.records);
 	free(op->exchange.own_record);
+	free(op->exchange.all_opened);
+	if (op->exchange.shares != NULL)
+		rb_memory_drop(&op->comm->memory, op->exchange.shares);
 	free(op->helped);
 	if (op->stream.gate != NULL)
 		op->stream.gate->ops->free(op->stream.gate);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "base/log.h"
 #include "cuda/image.h"
@@ -93,7 +94,10 @@ static rubato_status context_make(const struct rb_cuda_driver *cuda, CUdevice nu
 	}
 	rb_lock_init(&context->lock);
 	rb_cuda_enter(context);
-	err = parts_make(context);
+	err = getrandom(&context->nonce, sizeof(context->nonce), 0) ==
+			      (ssize_t)sizeof(context->nonce)
+		      ? parts_make(context)
+		      : RB_FAIL(RUBATO_ERR_SYSTEM, "CUDA device: getrandom");
 	rb_cuda_leave(context);
 	if (err != RUBATO_OK) {
 		context_free(context);

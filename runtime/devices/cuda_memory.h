@@ -28,6 +28,7 @@ struct rb_cuda_context {
 	struct rb_cuda_driver cuda;
 	CUdevice number;
 	CUcontext context;
+	uint64_t nonce; /* No other context has it, of whatever process. */
 	uint32_t multiprocessors;
 	CUmodule module;
 	CUfunction kernels[RUBATO_TYPE_COUNT][RB_CUDA_KERNELS];

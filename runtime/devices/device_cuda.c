@@ -27,6 +27,7 @@
 #include "cuda/kernels.h"
 #include "runtime/devices/cuda_context.h"
 #include "runtime/devices/cuda_gate.h"
+#include "runtime/devices/cuda_ipc.h"
 #include "runtime/devices/cuda_rdma.h"
 
 #define PLACES_FIRST 64u /* Of a stream; a power of two. */
@@ -47,6 +48,7 @@ struct device {
 	struct rb_executor base;
 	struct rb_cuda_context *context;
 	struct queue_state queues[RB_CUDA_QUEUES];
+	struct rb_cuda_ipc ipc;
 	struct rb_cuda_rdma rdma;
 	rubato_status lost;          /* What the device failed with: it is of no more use. */
 	char failure[RB_TEXT_BYTES]; /* That, or the last other one. */
@@ -447,6 +449,33 @@ static void *device_word_map(const struct rb_executor *executor, uint64_t word, 
 	return kind == RB_MEMORY_DEVICE && known_bytes >= size_bytes ? address : NULL;
 }
 
+static bool device_share_of(struct rb_executor *executor, const void *address, struct rb_share *out)
+{
+	struct device *device = of(executor);
+
+	return device->lost == RUBATO_OK &&
+	       rb_cuda_ipc_share(device->context, &device->ipc, address, out);
+}
+
+static rubato_status device_share_open(struct rb_executor *executor, const struct rb_share *share,
+				       uint64_t size_bytes, void **address)
+{
+	struct device *device = of(executor);
+
+	RB_TRY(device->lost);
+	return rb_cuda_ipc_open(device->context, &device->ipc, share, size_bytes, address);
+}
+
+static void device_share_close(struct rb_executor *executor, void *address)
+{
+	rb_cuda_ipc_close(&of(executor)->ipc, address);
+}
+
+static void device_shares_forget(struct rb_executor *executor)
+{
+	rb_cuda_ipc_forget(of(executor)->context, &of(executor)->ipc, false);
+}
+
 static rubato_status device_memory_new(struct rb_executor *executor, enum rb_memory_kind kind,
 				       size_t size_bytes, void **out)
 {
@@ -545,6 +574,7 @@ static void device_close(struct rb_executor *executor)
 	}
 	rb_cuda_rdma_close(device->context, &device->rdma);
 	leave(device);
+	rb_cuda_ipc_forget(device->context, &device->ipc, true);
 	rb_cuda_rooms_free(device->context, device);
 	rb_cuda_context_close(device->context);
 	free(device);
@@ -563,6 +593,10 @@ static const struct rb_executor_ops device_ops = {
 	.word_of = device_word_of,
 	.word_kin = device_word_kin,
 	.word_map = device_word_map,
+	.share_of = device_share_of,
+	.share_open = device_share_open,
+	.share_close = device_share_close,
+	.shares_forget = device_shares_forget,
 	.memory_new = device_memory_new,
 	.memory_free = device_memory_free,
 	.ways = device_ways,

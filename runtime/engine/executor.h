@@ -52,6 +52,14 @@ struct rb_work {
 	void *owner;
 };
 
+struct rb_share {                   /* A device's memory, to other processes. */
+	uint64_t context;           /* Where it was allocated: a number that no other one has. */
+	uint64_t address;           /* All addresses are those there. */
+	uint64_t start, size_bytes; /* Of the allocation that this is part of. */
+	uint64_t id;                /* Its: not that of a later one in its place. */
+	uint8_t handle[64];         /* Of the whole. */
+};
+
 struct rb_executor_ops { /* NULL: not this executor's. */
 	const char *name;
 	void (*start)(struct rb_executor *executor, struct rb_work *work);
@@ -84,6 +92,15 @@ struct rb_executor_ops { /* NULL: not this executor's. */
 	uint64_t (*word_of)(const struct rb_executor *executor, const void *address);
 	uint32_t (*word_kin)(uint64_t word);
 	void *(*word_map)(const struct rb_executor *executor, uint64_t word, uint64_t size_bytes);
+	/* For ranks of other processes: what they find an address of its memory by, false where
+	 * that cannot be; that opened, for so many bytes from there on, until it is closed, which
+	 * happens once for each open; and what nobody has open any more let go: peers are about to
+	 * free it. All NULL: nobody finds it. */
+	bool (*share_of)(struct rb_executor *executor, const void *address, struct rb_share *out);
+	rubato_status (*share_open)(struct rb_executor *executor, const struct rb_share *share,
+				    uint64_t size_bytes, void **address);
+	void (*share_close)(struct rb_executor *executor, void *address);
+	void (*shares_forget)(struct rb_executor *executor);
 	/* DEVICE: its own. HOST: such that copies from and to it are fast. */
 	rubato_status (*memory_new)(struct rb_executor *executor, enum rb_memory_kind kind,
 				    size_t size_bytes, void **out);

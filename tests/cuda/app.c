@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rubato_cuda.h"
+#include "tests/check_main.h"
+
 static const struct cuda_app *open_one; /* For functions that are given a communicator alone. */
 
 void cuda_app_failed(const struct cuda_app *app, const char *call, CUresult result,
@@ -55,6 +58,61 @@ void cuda_app_close(struct cuda_app *app)
 {
 	CUDA_APP(app, cuDevicePrimaryCtxRelease, app->device);
 	open_one = NULL;
+}
+
+void cuda_app_begin(struct cuda_app *app, uint64_t seed)
+{
+	struct fake_cuda_control control = { .seed = seed, .delay_us_max = 200, .queues = 32 };
+	char why[200];
+
+	ck_assert_msg(cuda_app_open(app, why, sizeof(why)), "%s", why);
+	if (app->fake_control != NULL)
+		app->fake_control(&control);
+}
+
+void cuda_app_end(struct cuda_app *app)
+{
+	struct fake_cuda_counts counts = { .contexts_retained = 1 };
+
+	if (app->fake_counts != NULL)
+		counts = app->fake_counts();
+	cuda_app_close(app);
+	ck_assert_uint_eq(counts.memory_bytes, 0);
+	ck_assert_uint_eq(counts.streams, 0);
+	ck_assert_uint_eq(counts.events, 0);
+	ck_assert_uint_eq(counts.opened, 0);
+	ck_assert_uint_eq(counts.contexts_retained, 1); /* This one's. */
+}
+
+struct job {
+	struct cuda_app *app;
+	local_main body;
+	void *arg;
+};
+
+/* Each thread has the context before it makes its communicator. */
+static rubato_status entered(rubato_comm *comm, void *arg)
+{
+	const struct job *job = arg;
+	rubato_status err;
+
+	cuda_app_enter(job->app);
+	err = rubato_cuda_use(comm, RUBATO_CUDA_CURRENT);
+	if (err == RUBATO_OK)
+		err = job->body(comm, job->arg);
+	cuda_app_leave(job->app);
+	return err;
+}
+
+rubato_status cuda_app_ranks(struct cuda_app *app, const char *transport, uint32_t ranks,
+			     local_main body, void *arg)
+{
+	const struct rb_transport_ops *transports[] = { local_transport(transport), NULL };
+	struct job job = { app, body, arg };
+	rubato_status status[CUDA_APP_RANKS_MAX];
+
+	ck_assert_uint_le(ranks, CUDA_APP_RANKS_MAX);
+	return local_run(ranks, transports, entered, &job, status);
 }
 
 void cuda_app_enter(const struct cuda_app *app)

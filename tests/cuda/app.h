@@ -9,6 +9,9 @@
 #include "rubato.h"
 #include "tests/cuda/fake/fake_cuda.h"
 #include "tests/runtime/exercise.h"
+#include "tests/runtime/local.h"
+
+#define CUDA_APP_RANKS_MAX 16u
 
 struct cuda_app {
 	struct rb_cuda_driver driver;
@@ -34,6 +37,13 @@ void cuda_app_free(const struct cuda_app *app, void *memory);
 /* From or to wherever; over when it returns. */
 void cuda_app_copy(const struct cuda_app *app, void *to, const void *from, size_t bytes);
 CUstream cuda_app_stream(const struct cuda_app *app);
+/* For tests with Check: opens it, with a driver whose delays come from this seed. */
+void cuda_app_begin(struct cuda_app *app, uint64_t seed);
+/* Closes it, and all that was taken has been given back. */
+void cuda_app_end(struct cuda_app *app);
+/* Ranks as threads, each with its context, and a communicator that uses it. */
+rubato_status cuda_app_ranks(struct cuda_app *app, const char *transport, uint32_t ranks,
+			     local_main body, void *arg);
 /* With memory of the device that this opened, by threads that entered. */
 const struct exercise_memory *cuda_app_memory(const struct cuda_app *app);
 

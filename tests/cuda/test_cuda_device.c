@@ -16,6 +16,7 @@
 #include "runtime/comm.h"
 #include "tests/check_main.h"
 #include "tests/cuda/app.h"
+#include "tests/cuda/fake/worlds.h"
 #include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
@@ -28,191 +29,49 @@ static struct cuda_app app;
 
 static void app_open(uint64_t seed)
 {
-	struct fake_cuda_control control = { .seed = seed, .delay_us_max = 200, .queues = 32 };
-	char why[200];
-
-	ck_assert_msg(cuda_app_open(&app, why, sizeof(why)), "%s", why);
-	if (app.fake_control != NULL)
-		app.fake_control(&control);
+	cuda_app_begin(&app, seed);
 }
 
 /* Or "verbs": then the network reaches the device's memory, by dma-bufs. */
 static const char *transport = "shm";
 
-static const struct rb_transport_ops *const *transports(void)
-{
-	static const struct rb_transport_ops *list[2];
-
-	list[0] = local_transport(transport);
-	return list;
-}
-
-struct job {
-	local_main body;
-	void *arg;
-};
-
-/* Each thread has the context before it makes its communicator. */
-static rubato_status entered(rubato_comm *comm, void *arg)
-{
-	const struct job *job = arg;
-	rubato_status err;
-
-	cuda_app_enter(&app);
-	err = rubato_cuda_use(comm, RUBATO_CUDA_CURRENT);
-	if (err == RUBATO_OK)
-		err = job->body(comm, job->arg);
-	cuda_app_leave(&app);
-	return err;
-}
-
 static rubato_status ranks_run(uint32_t ranks, local_main body, void *arg)
 {
-	struct job job = { body, arg };
-	rubato_status status[RANKS_MAX];
-
-	return local_run(ranks, transports(), entered, &job, status);
-}
-
-static uint32_t below(struct rb_rng *rng, uint32_t bound)
-{
-	return (uint32_t)rb_rng_below(rng, bound);
+	return cuda_app_ranks(&app, transport, ranks, body, arg);
 }
 
 /* ---- Right bits ---- */
 
-static const char *const operations[] = {
-	"allreduce", "reduce",   "broadcast",  "allgather", "reduce_scatter",  "gather",
-	"scatter",   "alltoall", "allgatherv", "alltoallv", "reduce_scatterv",
-};
-#define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
-
-struct world {
-	uint64_t seed;
-	bool streams;
-	uint32_t ran, skipped; /* Of rank 0. */
-};
-
-/* The same on all ranks, but for where their buffers lie. */
-static struct exercise draw(struct rb_rng *rng, uint32_t rank, uint32_t n)
-{
-	static const uint64_t counts[] = { 1, 3, 64, 1000, 4097, 40009, 300001 };
-	const char *kind = operations[below(rng, OPERATIONS)];
-	uint32_t algorithms = 0, uniform = below(rng, 3), kinds = below(rng, 9);
-	struct rb_rng own = { rb_rng_next(rng) + rank };
-
-	while (exercise_algorithm(kind, algorithms) != NULL)
-		algorithms++;
-	struct exercise e = { .kind = kind,
-			      .algorithm = exercise_algorithm(kind, below(rng, algorithms)),
-			      .count = counts[below(rng, 7)] / (strchr(kind, 'l') ? 1 : n) + 1,
-			      .type = (rubato_type)below(rng, RUBATO_TYPE_COUNT),
-			      .op = below(rng, 2) ? RUBATO_SUM : RUBATO_MAX,
-			      .root = below(rng, n),
-			      .in_place = below(rng, 2),
-			      .persistent = below(rng, 3) == 0,
-			      .nonblocking = below(rng, 3) == 0,
-			      .times = 2,
-			      .salt = rb_rng_next(rng),
-			      .memory = cuda_app_memory(&app) };
-
-	if (below(rng, 4) == 0)
-		e.algorithm = "auto";
-	if (e.persistent)
-		e.nonblocking = false;
-	if ((e.type == RUBATO_FLOAT32 || e.type == RUBATO_FLOAT64) && below(rng, 4) == 0)
-		e.op = RUBATO_AVG;
-	if ((e.type == RUBATO_FLOAT16 || e.type == RUBATO_BFLOAT16) && below(rng, 2))
-		e.accumulate = RUBATO_ACCUMULATE_WHOLE;
-	if (uniform == 0)
-		kinds = below(&own, 9);
-	if (uniform == 1)
-		kinds = 4; /* All on the device. */
-	e.kinds[0] = (enum exercise_kind)(kinds % 3);
-	e.kinds[1] = (enum exercise_kind)(kinds / 3);
-	return e;
-}
-
-static _Thread_local CUstream rank_stream;
-
-static rubato_status start_on_stream(rubato_op *op)
-{
-	return rubato_cuda_start(op, rank_stream);
-}
-
-static rubato_status world_main(rubato_comm *comm, void *arg)
-{
-	struct world *w = arg;
-	struct rb_rng rng = { w->seed };
-
-	rank_stream = cuda_app_stream(&app);
-	for (uint32_t i = 0; i < 6; i++) {
-		struct exercise e = draw(&rng, rubato_rank(comm), rubato_size(comm));
-		uint64_t there = 0, here = 0;
-		rubato_status err;
-
-		if (w->streams && (e.persistent || e.nonblocking)) {
-			e.start = start_on_stream;
-			if (e.kinds[0] != EXERCISE_HOST || e.kinds[1] != EXERCISE_HOST)
-				e.kinds[0] = e.kinds[1] = EXERCISE_DEVICE;
-		}
-		err = exercise_run(comm, &e, &there);
-		if (rubato_rank(comm) == 0)
-			*(err == RUBATO_ERR_UNSUPPORTED ? &w->skipped : &w->ran) += 1;
-		if (err == RUBATO_ERR_UNSUPPORTED)
-			continue;
-		RB_TRY(err);
-		e.kinds[0] = e.kinds[1] = EXERCISE_HOST;
-		e.start = NULL;
-		RB_TRY(exercise_run(comm, &e, &here));
-		if (here != there)
-			return RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s: other bits than the host's",
-				       e.kind, e.algorithm);
-	}
-	CUDA_APP(&app, cuStreamDestroy, rank_stream);
-	return RUBATO_OK;
-}
-
 static void worlds_run(const char *name, bool streams)
 {
-	bool slow = strcmp(transport, "verbs") == 0; /* To begin. */
-	uint64_t times = test_length() == TEST_SHORT    ? (slow ? 5 : 10)
-			 : test_length() == TEST_NORMAL ? (slow ? 12 : 60)
+	bool verbs = strcmp(transport, "verbs") == 0; /* It begins slower. */
+	uint64_t times = test_length() == TEST_SHORT    ? (verbs ? 5 : 10)
+			 : test_length() == TEST_NORMAL ? (verbs ? 12 : 60)
 							: 10000;
 	struct seeds seeds = seeds_from(name, 1, times);
 	uint32_t ran = 0, skipped = 0;
 	struct fake_cuda_counts counts = { 0 };
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
-		struct world w = { .seed = seed, .streams = streams };
+		struct cuda_world w = { .app = &app, .seed = seed, .streams = streams };
 
 		app_open(seed);
-		ck_assert_msg(ranks_run(1 + (uint32_t)(rb_mix(seed) % RANKS_MAX), world_main, &w) ==
-				      RUBATO_OK,
+		ck_assert_msg(ranks_run(1 + (uint32_t)(rb_mix(seed) % RANKS_MAX), cuda_world_main,
+					&w) == RUBATO_OK,
 			      "seed %llu: %s", (unsigned long long)seed, rubato_error_text());
 		if (app.fake_counts != NULL)
 			counts = app.fake_counts();
-		cuda_app_close(&app);
+		cuda_app_end(&app);
 		ran += w.ran;
 		skipped += w.skipped;
 	}
-	ck_assert_uint_gt(ran,
-			  2 * skipped); /* These: algorithms for which all would have to map. */
-	if (app.fake_counts == NULL)
+	ck_assert_uint_gt(ran, 2 * skipped);
+	if (app.fake_counts == NULL || seeds_single())
 		return;
-	if (!seeds_single()) {
-		bool verbs = strcmp(transport, "verbs") == 0;
-
-		/* Over verbs little is copied on the device, so that little waits there. */
-		ck_assert_uint_gt(counts.copies, verbs ? 20 : 100);
-		ck_assert_uint_gt(counts.launches, verbs ? 10 : 20);
-		ck_assert_uint_gt(verbs ? counts.exported : counts.waited, 0);
-	}
-	/* All that was taken has been given back. */
-	ck_assert_uint_eq(counts.memory_bytes, 0);
-	ck_assert_uint_eq(counts.streams, 0);
-	ck_assert_uint_eq(counts.events, 0);
-	ck_assert_uint_eq(counts.contexts_retained, 1); /* The test's own. */
+	/* Over verbs little is copied on the device, so that little waits there. */
+	ck_assert_uint_gt(counts.copies, verbs ? 20 : 100);
+	ck_assert_uint_gt(counts.launches, verbs ? 10 : 20);
+	ck_assert_uint_gt(verbs ? counts.exported : counts.waited, 0);
 }
 
 START_TEST(ranks_have_buffers_where_they_like)

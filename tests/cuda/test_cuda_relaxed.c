@@ -25,55 +25,17 @@ static struct rounds world; /* Each test runs in a process of its own. */
 
 static void app_open(uint64_t seed)
 {
-	struct fake_cuda_control control = { .seed = seed, .delay_us_max = 200, .queues = 32 };
-	char why[200];
-
-	ck_assert_msg(cuda_app_open(&app, why, sizeof(why)), "%s", why);
-	if (app.fake_control != NULL)
-		app.fake_control(&control);
+	cuda_app_begin(&app, seed);
 }
 
-/* All that was taken has been given back. */
 static void app_close(void)
 {
-	struct fake_cuda_counts counts = { .contexts_retained = 1 };
-
-	if (app.fake_counts != NULL)
-		counts = app.fake_counts();
-	cuda_app_close(&app);
-	ck_assert_uint_eq(counts.memory_bytes, 0);
-	ck_assert_uint_eq(counts.streams, 0);
-	ck_assert_uint_eq(counts.events, 0);
-	ck_assert_uint_eq(counts.contexts_retained, 1); /* The test's own. */
-}
-
-struct job {
-	local_main body;
-	void *arg;
-};
-
-/* Each thread has the context before it makes its communicator. */
-static rubato_status entered(rubato_comm *comm, void *arg)
-{
-	const struct job *job = arg;
-	rubato_status err;
-
-	cuda_app_enter(&app);
-	err = rubato_cuda_use(comm, RUBATO_CUDA_CURRENT);
-	if (err == RUBATO_OK)
-		err = job->body(comm, job->arg);
-	cuda_app_leave(&app);
-	return err;
+	cuda_app_end(&app);
 }
 
 static rubato_status ranks_run(uint32_t ranks, local_main body, void *arg)
 {
-	static const struct rb_transport_ops *transports[2];
-	struct job job = { body, arg };
-	rubato_status status[RANKS_MAX];
-
-	transports[0] = local_transport("shm");
-	return local_run(ranks, transports, entered, &job, status);
+	return cuda_app_ranks(&app, "shm", ranks, body, arg);
 }
 
 /* ---- Partial ---- */

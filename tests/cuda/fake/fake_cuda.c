@@ -17,7 +17,7 @@ static bool gives_back(const char *name)
 {
 	return strncmp(name, "cuCtx", 5) == 0 || strstr(name, "Destroy") != NULL ||
 	       strstr(name, "Free") != NULL || strstr(name, "Unload") != NULL ||
-	       strstr(name, "Release") != NULL;
+	       strstr(name, "Release") != NULL || strstr(name, "Close") != NULL;
 }
 
 static CUresult asked_for(const char *name)
@@ -156,6 +156,7 @@ EXPORT CUresult cuGetErrorName(CUresult result, const char **name)
 		NAME(CUDA_ERROR_NOT_SUPPORTED),
 		NAME(CUDA_ERROR_CONTEXT_IS_DESTROYED),
 		NAME(CUDA_ERROR_MAP_FAILED),
+		NAME(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED),
 #undef NAME
 	};
 

@@ -12,6 +12,9 @@
  *             in which it was given: what waits at its head holds up all behind it, of whichever
  *             stream. How real queues are shared is not documented: that streams of another
  *             priority have queues of their own is an assumption, and can be taken back here
+ *   IPC       a handle is of memory in a file, which the process that opens it maps at addresses of
+ *             its own; to close it waits for all streams, too. What the owner frees while another
+ *             process has it open is counted
  *   kernels   those of cuda/, compiled for the processor (tests/cuda/emulated.h)
  *   dma-bufs  the file that a device's memory is; where one begins is where its descriptor stands.
  *             With FAKE_CUDA_UDMABUF=1 a kernel's, of the same pages, made by /dev/udmabuf. What a
@@ -52,6 +55,11 @@ struct fake_cuda_control {
 	bool making_waits;
 	/* RDMA to this memory: none; and whether remote writes must be flushed. */
 	bool no_rdma, writes_stay;
+	/* Of memory that is made from now on: there is no handle (as of most pools). */
+	bool memory_alone;
+	bool no_peers; /* No device reaches another one's memory. */
+	/* The next memory of as many pages comes to where the last was that was freed. */
+	bool addresses_again;
 	/* Planted in the fake, for tests of tests: waits for events are ignored. */
 	bool waits_ignored;
 };
@@ -62,6 +70,9 @@ struct fake_cuda_counts {
 	uint64_t host_copies;                   /* That were enqueued, from or to the host. */
 	uint64_t waited;                        /* Of `waits`: what they waited for was not over. */
 	uint64_t memory_bytes, streams, events; /* That there are. */
+	uint64_t opened;                        /* Other processes' memory; now, */
+	uint64_t opens;                         /* and so far. */
+	uint64_t freed_mapped;                  /* While another process had it open. */
 	uint64_t contexts_retained;
 	uint64_t exported;        /* dma-bufs. */
 	uint64_t flushes, stayed; /* And remote writes that were under way at some time. */

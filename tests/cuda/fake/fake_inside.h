@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/rng.h"
 #include "tests/cuda/fake/fake_cuda.h"
@@ -22,8 +23,26 @@ struct allocation {
 	size_t bytes;
 	enum { DEVICE, MANAGED, PINNED } what;
 	CUdevice device;
+	uint64_t id;
+	bool alone;  /* Not to be shared. */
+	pid_t owner; /* Another process, whose memory this one has open; 0: it is this one's. */
+	uint32_t opens;
 	struct allocation *next;
 };
+
+/* Behind a device's memory, in a page of its own: for who opens it. */
+struct ipc_label {
+	uint64_t id; /* 0: it has been freed. */
+	_Atomic int32_t mapped;
+};
+
+struct ipc_label *fake_label(const struct allocation *a);
+/* Addresses for so many bytes of a device, rounded, with a label's page; `again`: perhaps those of
+ * what was freed. */
+uint8_t *fake_room(size_t bytes, bool again);
+struct allocation *fake_allocation_add(uint8_t *base, uint8_t *alias, size_t bytes, int what);
+void fake_allocation_remove(struct allocation *a);
+void fake_idle_wait(void); /* Until the current context's streams have nothing to do. */
 
 enum what { COPY, SET, LAUNCH, RECORD, WAIT_EVENT, WAIT_VALUE, WRITE_VALUE, CALL };
 
@@ -98,7 +117,10 @@ extern struct fake_state {
 	struct CUctx_st contexts[FAKE_CUDA_DEVICES];
 	int memfd;
 	uint8_t *base, *alias;
-	uint64_t used; /* Addresses are not used again: who keeps one too long is seen. */
+	uint64_t used;  /* Addresses are not used again: who keeps one too long is seen. Unless */
+	uint8_t *again; /* control.addresses_again: the last that came back, of so many bytes. */
+	size_t again_bytes;
+	uint64_t ids;
 	struct allocation *allocations;
 	struct CUstream_st *streams;
 	struct CUfunc_st *functions;

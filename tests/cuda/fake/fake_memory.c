@@ -61,22 +61,61 @@ static bool memory_open(void)
 	return fake.base != MAP_FAILED && fake.alias != MAP_FAILED;
 }
 
-static struct allocation *allocation_add(uint8_t *base, uint8_t *alias, size_t bytes, int what)
+static size_t pages(size_t bytes)
+{
+	return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+struct ipc_label *fake_label(const struct allocation *a)
+{
+	return (struct ipc_label *)(void *)(a->alias + pages(a->bytes));
+}
+
+uint8_t *fake_room(size_t bytes, bool again)
+{
+	uint64_t room = pages(bytes) + PAGE;
+	uint8_t *at;
+
+	if (!memory_open())
+		return NULL;
+	if (again && fake.again != NULL && fake.again_bytes == room) {
+		at = fake.again;
+		fake.again = NULL;
+		return at;
+	}
+	if (fake.used + room > DEVICE_BYTES)
+		return NULL;
+	at = fake.base + fake.used;
+	fake.used += room;
+	return at;
+}
+
+struct allocation *fake_allocation_add(uint8_t *base, uint8_t *alias, size_t bytes, int what)
 {
 	struct allocation *a = calloc(1, sizeof(*a));
 
-	*a = (struct allocation) { base,
-				   alias,
-				   bytes,
-				   (__typeof__(a->what))what,
-				   fake_device(fake_current()),
-				   fake.allocations };
+	*a = (struct allocation) { .base = base,
+				   .alias = alias,
+				   .bytes = bytes,
+				   .what = (__typeof__(a->what))what,
+				   .device = fake_device(fake_current()),
+				   .id = ++fake.ids,
+				   .alone = fake.control.memory_alone,
+				   .next = fake.allocations };
 	fake.allocations = a;
 	fake.counts.memory_bytes += bytes;
 	return a;
 }
 
-static void allocation_remove(struct allocation *a)
+static void label_end(const struct allocation *a)
+{
+	struct ipc_label *label = fake_label(a);
+
+	fake.counts.freed_mapped += label->mapped > 0;
+	label->id = 0;
+}
+
+void fake_allocation_remove(struct allocation *a)
 {
 	struct allocation **at = &fake.allocations;
 
@@ -84,10 +123,13 @@ static void allocation_remove(struct allocation *a)
 		at = &(*at)->next;
 	*at = a->next;
 	fake.counts.memory_bytes -= a->bytes;
-	if (a->what == DEVICE) /* Its pages are given back, its addresses are not. */
+	if (a->what == DEVICE && a->owner == 0) { /* Its pages are given back. */
+		label_end(a);
 		(void)fallocate(fake.memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-				a->alias - fake.alias,
-				(off_t)((a->bytes + PAGE - 1) / PAGE * PAGE));
+				a->alias - fake.alias, (off_t)pages(a->bytes));
+		fake.again = a->base;
+		fake.again_bytes = pages(a->bytes) + PAGE;
+	}
 	if (a->what == MANAGED || a->what == PINNED)
 		free(a->base);
 	free(a);
@@ -101,7 +143,7 @@ static bool is_idle(CUcontext context)
 	return true;
 }
 
-static void idle_wait(void)
+void fake_idle_wait(void)
 {
 	while (!is_idle(fake_current()))
 		fake_over_wait();
@@ -109,17 +151,18 @@ static void idle_wait(void)
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
-	uint64_t room = (bytes + PAGE - 1) / PAGE * PAGE + PAGE;
+	struct allocation *a;
+	uint8_t *base;
 
 	ENTER_MAKING();
 	if (bytes == 0)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	if (!memory_open() || fake.used + room > DEVICE_BYTES)
+	base = fake_room(bytes, fake.control.addresses_again);
+	if (base == NULL)
 		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
-	/* Ends at the end of a page, so that what is read behind it is not there. */
-	allocation_add(fake.base + fake.used, fake.alias + fake.used, bytes, DEVICE);
-	*out = (CUdeviceptr)(uintptr_t)(fake.base + fake.used);
-	fake.used += room;
+	a = fake_allocation_add(base, fake.alias + (base - fake.base), bytes, DEVICE);
+	fake_label(a)->id = a->id;
+	*out = (CUdeviceptr)(uintptr_t)base;
 	return fake_leave(CUDA_SUCCESS);
 }
 
@@ -129,10 +172,10 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr memory)
 
 	ENTER_CONTEXT();
 	a = fake_find((void *)(uintptr_t)memory, 1);
-	if (a == NULL || a->base != (void *)(uintptr_t)memory || a->what == PINNED)
+	if (a == NULL || a->base != (void *)(uintptr_t)memory || a->what == PINNED || a->owner != 0)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	idle_wait();
-	allocation_remove(a);
+	fake_idle_wait();
+	fake_allocation_remove(a);
 	return fake_leave(CUDA_SUCCESS);
 }
 
@@ -143,7 +186,7 @@ static CUresult host_alloc(void **out, size_t bytes, int what)
 	if (bytes == 0 || posix_memalign(&memory, PAGE, bytes) != 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	memset(memory, 0xa5, bytes);
-	allocation_add(memory, memory, bytes, what);
+	fake_allocation_add(memory, memory, bytes, what);
 	*out = memory;
 	return CUDA_SUCCESS;
 }
@@ -175,8 +218,8 @@ EXPORT CUresult cuMemFreeHost(void *memory)
 	a = fake_find(memory, 1);
 	if (a == NULL || a->base != memory || a->what != PINNED)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	idle_wait();
-	allocation_remove(a);
+	fake_idle_wait();
+	fake_allocation_remove(a);
 	return fake_leave(CUDA_SUCCESS);
 }
 
@@ -316,8 +359,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *
 			*(size_t *)data[i] = a != NULL ? a->bytes : 0;
 			break;
 		case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-			*(unsigned long long *)data[i] =
-				a != NULL ? (unsigned long long)(uintptr_t)a->base : 0;
+			*(unsigned long long *)data[i] = a != NULL ? a->id : 0;
 			break;
 		default:
 			return fake_leave(CUDA_ERROR_INVALID_VALUE);
