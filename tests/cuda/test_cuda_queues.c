@@ -1,7 +1,8 @@
 /*
  * test_cuda_queues.c -- many communicators with operations on streams of their own, on a device
- * with few queues (tests/cuda/fake/fake_cuda.h), ranks as threads: what can be promised, and what
- * cannot. On the fake driver alone: which streams share a queue of a real one, nobody says.
+ * with few queues (tests/cuda/fake/fake_cuda.h), ranks as threads or processes: what can be
+ * promised, and what cannot. On the fake driver alone: which streams share a queue of a real one,
+ * nobody says.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #include "rubato_cuda.h"
 #include "tests/check_main.h"
-#include "tests/cuda/app.h"
+#include "tests/cuda/processes.h"
 #include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
@@ -144,6 +145,36 @@ START_TEST(ranks_with_a_device_each_have_any_number_of_streams)
 }
 END_TEST
 
+/* As it hung on an H200 when each communicator had streams of its own; here each process has its
+ * queues, and works in the other's memory. */
+static rubato_status process_many_main(struct cuda_app *its, rubato_comm *comm, void *arg)
+{
+	struct part *parts = calloc(COMMS_MAX, sizeof(*parts));
+	rubato_status err =
+		parts != NULL ? rubato_cuda_use(comm, RUBATO_CUDA_CURRENT) : RUBATO_ERR_MEMORY;
+
+	app = *its;
+	if (err == RUBATO_OK)
+		err = parts_run(comm, arg, parts);
+	free(parts);
+	return err;
+}
+
+START_TEST(processes_of_one_device_have_any_number_of_streams)
+{
+	struct many many = { .ranks = 2, .comms = test_length() == TEST_LONG ? COMMS_MAX : 16 };
+	struct processes p = { .count = 2,
+			       .control = { .seed = 6,
+					    .delay_us_max = 100,
+					    .queues = many.comms / 8,
+					    .making_waits = true },
+			       .body = process_many_main,
+			       .arg = &many };
+
+	processes_run(&p);
+}
+END_TEST
+
 START_TEST(ranks_of_one_device_have_a_stream_for_each_queue)
 {
 	many_run((struct many) { .ranks = 4,
@@ -216,6 +247,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_test(tc, ranks_with_a_device_each_have_any_number_of_streams);
+	tcase_add_test(tc, processes_of_one_device_have_any_number_of_streams);
 	tcase_add_test(tc, ranks_of_one_device_have_a_stream_for_each_queue);
 	tcase_add_test(tc, streams_of_the_library_are_three);
 	tcase_add_test(tc, ranks_of_one_device_with_more_streams_than_queues_wait_for_each_other);
