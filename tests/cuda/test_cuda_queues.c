@@ -10,7 +10,7 @@
 
 #include "rubato_cuda.h"
 #include "tests/check_main.h"
-#include "tests/cuda/processes.h"
+#include "tests/cuda/fake/processes.h"
 #include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"

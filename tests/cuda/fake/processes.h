@@ -2,8 +2,8 @@
  * processes.h -- ranks as processes of this machine, over shared memory, each with a driver of its
  * own, which is the fake one.
  */
-#ifndef TESTS_CUDA_PROCESSES_H
-#define TESTS_CUDA_PROCESSES_H
+#ifndef TESTS_CUDA_FAKE_PROCESSES_H
+#define TESTS_CUDA_FAKE_PROCESSES_H
 
 #include "tests/cuda/app.h"
 

@@ -1,5 +1,5 @@
 /* processes.c -- see processes.h. */
-#include "tests/cuda/processes.h"
+#include "tests/cuda/fake/processes.h"
 
 #include <signal.h>
 #include <stdatomic.h>

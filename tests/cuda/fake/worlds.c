@@ -1,5 +1,5 @@
 /* worlds.c -- see worlds.h. */
-#include "tests/cuda/worlds.h"
+#include "tests/cuda/fake/worlds.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * worlds.h -- some collectives that a seed draws, the same on all ranks, on buffers that lie where
  * it draws, on each rank by itself: the bits are those of the same calls on the host's memory.
  */
-#ifndef TESTS_CUDA_WORLDS_H
-#define TESTS_CUDA_WORLDS_H
+#ifndef TESTS_CUDA_FAKE_WORLDS_H
+#define TESTS_CUDA_FAKE_WORLDS_H
 
 #include "tests/cuda/app.h"
 
