@@ -10,24 +10,31 @@
 #include "tests/cuda/compute.h"
 #include "tests/length.h"
 
-START_TEST(device_backend_equals_plain)
-{
-	const char *error = device_differs(&tr_compute_cuda, &cases[_i], (uint64_t)_i + 1);
-
-	if (error != NULL)
-		ck_abort_msg("case %d: %s", _i, error);
-}
-END_TEST
-
 /* What costs little: a cnn has everything but normalisations. */
 static const struct shape_case cnn = { TR_CNN, TR_CROSS_ENTROPY, { 1, 6, 6 }, 3, 0, 2 };
-static const struct shape_case resnet = { TR_RESNET20, TR_CROSS_ENTROPY, { 1, 4, 4 }, 3, 0, 2 };
+/* Five rows: normalised pairs have slopes that are differences of nearly equal numbers. */
+static const struct shape_case resnet = { TR_RESNET20, TR_CROSS_ENTROPY, { 3, 4, 4 }, 4, 0, 5 };
 
 /* Those that cost little in plain loops. */
 static bool is_small(const struct shape_case *c)
 {
 	return tr_shape_count(c->in) < 200;
 }
+
+START_TEST(device_backend_equals_plain)
+{
+	const struct shape_case *c = &cases[_i];
+	const char *error;
+
+	if (test_length() == TEST_SHORT && !is_small(c))
+		return;
+	if (test_length() == TEST_SHORT && c->kind == TR_RESNET20)
+		c = &resnet;
+	error = device_differs(&tr_compute_cuda, c, (uint64_t)_i + 1);
+	if (error != NULL)
+		ck_abort_msg("case %d: %s", _i, error);
+}
+END_TEST
 
 START_TEST(evaluation_counts_the_first_rows_only)
 {

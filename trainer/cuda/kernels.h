@@ -4,8 +4,8 @@
  * Kernel tr_NAME has one parameter, struct tr_cuda_NAME by value; all its numbers fit in 32 bits.
  * Any number of blocks of TR_CUDA_BLOCK threads does all of it. None uses shared memory, atomics or
  * another thread's results: equal inputs give equal bits. What each computes is what
- * compute_plain.c does in that layer, with its bits, where it is not said otherwise; arrays are
- * [rows][channels][height][width], and planes are rows * channels.
+ * compute_plain.c does in that layer, with its bits (but for zeros' signs), where it is not said
+ * otherwise; arrays are [rows][channels][height][width], and planes are rows * channels.
  */
 #ifndef TR_CUDA_KERNELS_H
 #define TR_CUDA_KERNELS_H
