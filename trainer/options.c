@@ -18,7 +18,7 @@
 static const char *const data_forms[] = { "fashion-mnist[:DIR]",   "cifar10:DIR", "npy:DIR",
 					  "synthetic[:ROWSxDIMS]", "text:FILE",   NULL };
 static const char *const topologies[] = { "flat", "nodes:N", NULL };
-static const char *const devices[] = { "cpu", NULL };
+static const char *const devices[] = { "cpu", "cuda[:N]", NULL };
 static const char *const bns[] = { "local", "average", NULL };
 
 static bool rule_read(const char *option, const char *text, void *to, struct option_error *error)
@@ -35,12 +35,15 @@ static bool rule_read(const char *option, const char *text, void *to, struct opt
 
 static bool device_read(const char *option, const char *text, void *to, struct option_error *error)
 {
+	struct tr_device_option *device = to;
 	const char *value;
+	uint32_t kind;
 
-	if (strcmp(text, "cuda") == 0)
-		return option_refuse(error, "%s: 'cuda' is not in this version; there is cpu",
-				     option);
-	return value_choice(option, text, devices, to, &value, error);
+	*device = (struct tr_device_option) { .is_cuda = false };
+	if (!value_choice(option, text, devices, &kind, &value, error))
+		return false;
+	device->is_cuda = kind == 1;
+	return value == NULL || value_count32(option, value, 0, 1023, &device->number, error);
 }
 
 /* A source without what must follow its colon is refused as that. */
@@ -325,6 +328,9 @@ static rubato_status judge_simulation(struct tr_options *o, struct tr_error *err
 		return RUBATO_OK;
 	if (o->ranks == 0)
 		return tr_refuse(error, "--simulate: needs --ranks");
+	if (o->device.is_cuda)
+		return tr_refuse(error, "--simulate: its ranks compute on the processor, not by "
+					"--device cuda");
 	o->world.rank_count = o->ranks;
 	o->world.seed = o->seed;
 	return RUBATO_OK;

@@ -25,6 +25,11 @@ struct tr_command_line { /* Words, and the rows that they were scanned with. */
 	struct option_words words;
 };
 
+struct tr_device_option {
+	bool is_cuda;
+	uint32_t number; /* As the driver counts. */
+};
+
 struct tr_options {
 	uint32_t ranks; /* 0: join the launcher's job. */
 	enum tr_model_kind model;
@@ -56,7 +61,7 @@ struct tr_options {
 	bool no_report; /* report.html, with --out. */
 	bool resume;
 	bool simulate;
-	uint32_t device;
+	struct tr_device_option device;
 	rubato_sim_options world;      /* Of a simulation. */
 	const char *init, *save, *out; /* NULL: none. */
 	const char *for_out;           /* An option that only --out gives a meaning to; NULL. */

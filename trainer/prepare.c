@@ -159,6 +159,7 @@ static rubato_status prepare(struct tr_run *run)
 	struct tr_compute_setup setup = { .model = &run->model, .batch = o->batch };
 
 	TR_TRY(check_save(run));
+	TR_TRY(tr_run_open_device(run));
 	TR_TRY(tr_delay_check(&o->delay, run->rank_count, run->error));
 	if (run->data == &run->own_data)
 		TR_TRY(tr_load_data(o, &run->own_data, run->error));
@@ -188,7 +189,7 @@ static rubato_status prepare(struct tr_run *run)
 	setup.parameters = run->ctx.parameters;
 	setup.gradient = run->ctx.gradient;
 	setup.statistics = run->ctx.statistics;
-	run->ops = tr_compute_host(run->model.kind);
+	setup.device = run->cuda;
 	return tr_compute_open(&run->compute, run->ops, &setup, run->error);
 }
 
@@ -291,4 +292,5 @@ void tr_run_close(struct tr_run *run)
 	run->vectors->free(run->vectors, run->comm, run->ctx.statistics);
 	run->vectors->free(run->vectors, run->comm, run->ctx.gradient);
 	run->vectors->free(run->vectors, run->comm, run->ctx.parameters);
+	tr_run_close_device(run);
 }

@@ -36,7 +36,9 @@ struct tr_run {
 	const struct tr_compute_ops *ops;
 	struct tr_compute *compute;
 	struct tr_batch_buffers batch, eval_batch;
-	const struct tr_vectors *vectors;
+	const struct tr_vectors *vectors; /* The host's, or cuda_vectors. */
+	struct tr_vectors cuda_vectors;
+	struct tr_cuda *cuda; /* NULL: the run is on the host. */
 	struct tr_optimizer optimizer;
 	struct tr_rate rate;
 	struct tr_rule_context ctx;
@@ -68,6 +70,12 @@ rubato_status tr_run_prepare(struct tr_run *run);
 void tr_run_close(struct tr_run *run);
 rubato_status tr_run_write_parameters(struct tr_run *run, const char *path);
 rubato_status tr_run_write_out(struct tr_run *run, const char *name); /* To --out. */
+
+/* ---- device.c ---- */
+
+/* Chooses what the run computes with. Local. */
+rubato_status tr_run_open_device(struct tr_run *run);
+void tr_run_close_device(struct tr_run *run); /* The last. */
 
 /* ---- scores.c ---- */
 

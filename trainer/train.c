@@ -258,7 +258,7 @@ rubato_status tr_train(rubato_comm *comm, const struct tr_options *options,
 	run.rank = rubato_rank(comm);
 	run.rank_count = rubato_size(comm);
 	run.data = data == NULL ? &run.own_data : data;
-	run.vectors = &tr_vectors_host;
+	run.vectors = &tr_vectors_host; /* Until the device is open. */
 	run.ctx = (struct tr_rule_context) { .comm = comm,
 					     .vectors = run.vectors,
 					     .rank = run.rank,
