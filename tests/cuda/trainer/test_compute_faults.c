@@ -4,8 +4,8 @@
  */
 #include <stdio.h>
 
-#include "tests/cuda/compute.h"
-#include "tests/cuda/compute_faults.h"
+#include "tests/cuda/trainer/compute.h"
+#include "tests/cuda/trainer/compute_faults.h"
 
 #define DECLARE(n, what) extern const struct tr_compute_ops tr_compute_fault_##n;
 FAULTS(DECLARE)

@@ -1,5 +1,5 @@
 /* compute.c -- see compute.h. */
-#include "tests/cuda/compute.h"
+#include "tests/cuda/trainer/compute.h"
 
 #include <math.h>
 #include <stdio.h>

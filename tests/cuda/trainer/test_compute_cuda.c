@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/cuda/compute.h"
+#include "tests/cuda/trainer/compute.h"
 #include "tests/length.h"
 
 /* What costs little: a cnn has everything but normalisations. */
