@@ -109,7 +109,7 @@ static const struct {
 	{ RANKS, 1e-5, "--steps 20 --model mlp --hidden 8 --data npy:data --bucket 1024" },
 	{ RANKS, 1e-4,
 	  "--steps 20 --model cnn --data npy:data --batch 6 --optimizer adam --lr 0.002" },
-	/* Few: its losses leave those of the CPU by jumps, and why is not shown (docs/gpu.md). */
+	/* Few: rounding decides which of two paths it takes, on the CPU as well (docs/gpu.md). */
 	{ RANKS, 1e-3, "--steps 3 --model resnet20 --data npy:data --batch 2 --lr 0.01" },
 	/* Rules. */
 	{ RANKS, 1e-5,
