@@ -49,8 +49,8 @@ extern "C" {
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_use(rubato_comm *comm, int device);
 
-/* The communicator's device, in one line: "CUDA device 0, NVIDIA H100, compute capability 9.0".
- * Errors: UNSUPPORTED (it has none). */
+/* The communicator's device, in one line: "CUDA device 0, NVIDIA H100, compute capability 9.0, RDMA
+ * by dma-buf"; or why there is no RDMA. Errors: UNSUPPORTED (it has none). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_describe(rubato_comm *comm, char *text,
 							       size_t text_bytes);
 

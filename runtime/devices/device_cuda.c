@@ -709,14 +709,22 @@ bool rb_device_cuda_gave(const struct rb_executor *executor, const void *memory)
 void rb_device_cuda_describe(struct rb_executor *executor, char *text, size_t text_bytes)
 {
 	struct device *device = of(executor);
-	char name[128] = "?";
+	char name[128] = "?", rdma[160];
 	int major = 0, minor = 0;
+	const char *why;
+	uint32_t ways = device_ways(executor, &why);
 
+	if (ways == 0)
+		(void)snprintf(rdma, sizeof(rdma), "no RDMA: %s", why);
+	else
+		(void)snprintf(rdma, sizeof(rdma), "RDMA by %s%s",
+			       (ways & RB_MEMORY_BY_DMABUF) != 0 ? "dma-buf" : "nvidia_peermem",
+			       device->rdma.flushes ? ", with flushes" : "");
 	(void)driver(device)->p_cuDeviceGetName(name, sizeof(name), device->context->number);
 	(void)driver(device)->p_cuDeviceGetAttribute(
 		&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->context->number);
 	(void)driver(device)->p_cuDeviceGetAttribute(
 		&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->context->number);
-	(void)snprintf(text, text_bytes, "CUDA device %d, %s, compute capability %d.%d",
-		       device->context->number, name, major, minor);
+	(void)snprintf(text, text_bytes, "CUDA device %d, %s, compute capability %d.%d, %s",
+		       device->context->number, name, major, minor, rdma);
 }

@@ -192,6 +192,19 @@ class Sections(unittest.TestCase):
                              rf"warn locked memory +limit 1000 KiB: little for RDMA with {ranks} "
                              rf"ranks; ulimit -l {needed} or more")
 
+    def test_doctor_asks_cuda_devices(self):
+        fake = pathlib.Path(INFO).parents[1] / "tests/cuda/fake"
+        _, said, _ = info("--doctor", env={"LD_LIBRARY_PATH": ""})
+        lines = [one["text"] for one in said["doctor"] if one["check"] == "CUDA"]
+        self.assertTrue(lines)
+        if not (fake / "libcuda.so.1").exists():
+            self.skipTest("a build without CUDA has no driver to ask")
+        for given in ({}, {"RUBATO_CUDA": "2"}):
+            _, said, _ = info("--doctor", env={"LD_LIBRARY_PATH": str(fake), **given})
+            lines = [one["text"] for one in said["doctor"] if one["check"] == "CUDA"]
+            self.assertEqual(lines, [f"device {number}, fake device, compute capability 9.0, RDMA "
+                                     "by dma-buf" for number in range(4)])
+
     def test_doctor_finds_half_a_job(self):
         checks = self.checks({"RUBATO_RANK": "0"}, failed=["job"])
         self.assertIn("1 of RUBATO_RANK", checks["job"]["text"])

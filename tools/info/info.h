@@ -56,6 +56,8 @@ bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPOR
 /* A line of the doctor: ok, or warn. */
 void info_say(struct info *info, const char *check, bool good, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+/* Its lines on CUDA devices. */
+void info_cuda(struct info *info);
 /* Its lines on RDMA; system: /sys. */
 void info_rdma(struct info *info, const char *system);
 

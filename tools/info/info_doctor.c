@@ -278,6 +278,7 @@ bool info_doctor(struct info *info, const struct info_probe probes[INFO_TRANSPOR
 				 probes[i].works ? probes[i].way : "");
 	}
 	info_rdma(info, "/sys");
+	info_cuda(info);
 	check_environment(info);
 	return info->failures == 0;
 }
