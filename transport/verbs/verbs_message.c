@@ -319,13 +319,12 @@ static void eager_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ve
 		vb->base.bytes_received += head->bytes;
 		rb_verbs_complete(vb, receive, status);
 		return;
-	} else if (receive != NULL && rb_verbs_is_device(receive)) {
-		rb_match_add_receive(&peer->match, receive); /* It is copied as a whole. */
-		receive = NULL;
-	}
-	if (receive != NULL) {
+	} else if (receive != NULL && !rb_verbs_is_device(receive)) {
 		receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_RECEIVING;
 	} else {
+		if (receive != NULL) /* It is copied as a whole. */
+			rb_match_add_receive(&peer->match, receive);
+		receive = NULL;
 		arrival = keep(vb, rank, head, cost, (size_t)head->size_bytes);
 		if (arrival == NULL)
 			return;
