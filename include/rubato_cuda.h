@@ -17,6 +17,7 @@
  *   rubato_cuda_start(op, stream);           // returns at once
  *   use_gradients<<<..., stream>>>(out);     // after the allreduce
  *
+ * Sends and receives take it as well, with the host's memory at the other end or a device's.
  * Relaxed operations take it, too: rubato_partial_contribute and rubato_lagged_accumulate read a
  * device's vector, rubato_partial_collect writes one, and each is the caller's again when the call
  * returns; the input must be there when it is made. What is acquired or lent is the host's.

@@ -60,14 +60,15 @@ void rb_comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_ns)
 		free(comm->locality.domain_of);
 	for (uint32_t i = 0; i < RB_EXCHANGE_COUNT; i++)
 		rb_plan_free(comm->plans.exchange[i]);
-	rb_engine_fini(engine);
-	rb_flows_free(&comm->flows);
 	while (comm->messages != NULL) {
 		struct rubato_op *op = comm->messages;
 
 		comm->messages = op->next;
+		rb_converted_fini(&op->converted);
 		free(op);
 	}
+	rb_engine_fini(engine);
+	rb_flows_free(&comm->flows);
 	free(comm);
 }
 

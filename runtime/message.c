@@ -175,6 +175,31 @@ static void message_end(struct rubato_op *op, rubato_status status, const char *
 	rb_op_end(op, status, text);
 }
 
+/* ---- Device memory that the transport does not reach ---- */
+
+/*
+ * It is copied to the host's before it is sent, from there after it has come. A send has its number
+ * meanwhile, so that none overtakes it.
+ */
+static bool is_staged(const struct rubato_op *op)
+{
+	return op->converted.sides[!op->sending].device != NULL;
+}
+
+static void stage_copy(struct rubato_op *op,
+		       void (*then)(void *arg, rubato_status status, const char *text))
+{
+	op->state = RB_OP_CONVERTING;
+	op->message.slot = NULL;
+	op->converted.run.signature = op->signature;
+	rb_converted_copy(&op->converted, &op->comm->engine, !op->sending, then, op);
+}
+
+static void target_copied(void *arg, rubato_status status, const char *text)
+{
+	rb_op_end(arg, status, text);
+}
+
 static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 {
 	struct rubato_op *op = slot->owner;
@@ -192,6 +217,11 @@ static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 		receive_over(op);
 	if (status == RUBATO_ERR_PEER && engine->poison != RUBATO_OK) {
 		message_end(op, engine->poison, engine->poison_text); /* The cause. */
+		return;
+	}
+	if (status == RUBATO_OK && !op->sending && is_staged(op)) {
+		rb_slot_give(engine, slot);
+		stage_copy(op, target_copied);
 		return;
 	}
 	if (status != RUBATO_OK)
@@ -355,7 +385,7 @@ static void message_fail(struct rb_flow *flow, struct rubato_op *op, rubato_stat
 	ep->ops->cancel(ep, &slot->request);
 	if (flow != NULL)
 		rb_flow_remove(flow, &op->message.in);
-	if (slot->request.status == RUBATO_OK)
+	if (slot->request.status == RUBATO_OK && (op->sending || !is_staged(op)))
 		message_end(op, RUBATO_OK, "");
 	else
 		message_end(op, status, text);
@@ -429,6 +459,62 @@ void rb_messages_open(struct rubato_comm *comm)
 	rb_engine_add_poller(&comm->engine, &comm->receives.poller.poller);
 }
 
+/* ---- Sends that are not sent ---- */
+
+static void void_sent(struct rb_engine *engine, struct rb_slot *slot)
+{
+	rb_slot_give(engine, slot);
+}
+
+/* A later message is on its way already: this one's place is taken by one that says so. */
+static void void_send(const struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
+	struct rb_slot *slot = rb_slot_take(engine);
+
+	if (slot == NULL) {
+		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a void message");
+		return;
+	}
+	slot->is_work = false;
+	slot->done = void_sent;
+	slot->request =
+		(struct rb_request) { .peer = op->root,
+				      .tag = rb_tag_message(engine->epoch, RB_TAG_P2P, op->user_tag,
+							    op->message.in.number),
+				      .signature = void_signature,
+				      .owner = slot };
+	ep->ops->send(ep, &slot->request);
+	if (slot->request.state == RB_REQUEST_DONE)
+		rb_slot_give(engine, slot);
+}
+
+/* Its number is the next one's, if none has been taken since. */
+static void send_leave(const struct rubato_op *op)
+{
+	struct rb_flow *flow = rb_flow_known(&op->comm->flows, op->root, op->user_tag, true);
+
+	if (flow != NULL && flow->next == op->message.in.number + 1)
+		flow->next--;
+	else
+		void_send(op);
+}
+
+static void source_copied(void *arg, rubato_status status, const char *text)
+{
+	struct rubato_op *op = arg;
+
+	if (status == RUBATO_OK) {
+		op->state = RB_OP_RUNNING;
+		message_begin(op);
+		return;
+	}
+	if (op->comm->engine.poison == RUBATO_OK)
+		send_leave(op);
+	rb_op_end(op, status, text);
+}
+
 /* ---- Start ---- */
 
 void rb_message_start(struct rubato_op *op)
@@ -458,11 +544,22 @@ void rb_message_start(struct rubato_op *op)
 		rb_flow_add(flow, &op->message.in);
 	if (got == RB_NOW_ABSENT && may_put_off(op))
 		put_off(op);
+	else if (op->sending && is_staged(op))
+		stage_copy(op, source_copied);
 	else
 		message_begin(op);
 }
 
 /* ---- Cancel ---- */
+
+/* What has come is copied to its end: nobody else gets it. */
+static void stage_cancel(struct rubato_op *op, const char *text)
+{
+	struct rb_engine *engine = &op->comm->engine;
+
+	if (op->sending || rb_engine_wait_for(engine, &op->done, op->comm->timeout_ns) != RUBATO_OK)
+		rb_run_fail(engine, &op->converted.run, RUBATO_ERR_CANCELLED, text);
+}
 
 static bool put_off_cancel(const struct rubato_op *op)
 {
@@ -481,7 +578,7 @@ bool rb_message_recall(struct rubato_op *op, const char *text)
 {
 	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
 
-	if (op->sending ||
+	if (op->sending || op->state == RB_OP_CONVERTING ||
 	    (!put_off_cancel(op) && !ep->ops->recall(ep, &op->message.slot->request)))
 		return false;
 	if (receive_leave(op) == RUBATO_OK)
@@ -491,41 +588,17 @@ bool rb_message_recall(struct rubato_op *op, const char *text)
 	return true;
 }
 
-static void void_sent(struct rb_engine *engine, struct rb_slot *slot)
-{
-	rb_slot_give(engine, slot);
-}
-
-/* A later message is on its way already: this one's place is taken by one that says so. */
-static void void_send(const struct rubato_op *op)
+void rb_message_cancel(struct rubato_op *op, const char *text)
 {
 	struct rb_engine *engine = &op->comm->engine;
 	struct rb_endpoint *ep = rb_engine_endpoint(engine, op->root);
-	struct rb_slot *slot = rb_slot_take(engine);
-
-	if (slot == NULL) {
-		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a void message");
-		return;
-	}
-	slot->is_work = false;
-	slot->done = void_sent;
-	slot->request = (struct rb_request) { .peer = op->root,
-					      .tag = op->message.slot->request.tag,
-					      .signature = void_signature,
-					      .owner = slot };
-	ep->ops->send(ep, &slot->request);
-	if (slot->request.state == RB_REQUEST_DONE)
-		rb_slot_give(engine, slot);
-}
-
-void rb_message_cancel(struct rubato_op *op, const char *text)
-{
-	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
-	struct rb_flow *flow =
-		op->sending ? rb_flow_known(&op->comm->flows, op->root, op->user_tag, true) : NULL;
 	rubato_status status;
 	char own[192];
 
+	if (op->state == RB_OP_CONVERTING) {
+		stage_cancel(op, text);
+		return;
+	}
 	if (rb_message_recall(op, text))
 		return;
 	ep->ops->cancel(ep, &op->message.slot->request);
@@ -536,10 +609,13 @@ void rb_message_cancel(struct rubato_op *op, const char *text)
 	}
 	if (!op->sending)
 		receive_over(op);
-	else if (status == RUBATO_ERR_CANCELLED && flow != NULL &&
-		 flow->next == op->message.in.number + 1)
-		flow->next--;
 	else if (status == RUBATO_ERR_CANCELLED)
-		void_send(op);
-	message_end(op, status, status == RUBATO_OK ? "" : text);
+		send_leave(op);
+	if (status != RUBATO_OK || op->sending || !is_staged(op)) {
+		message_end(op, status, status == RUBATO_OK ? "" : text);
+		return;
+	}
+	rb_slot_give(engine, op->message.slot);
+	stage_copy(op, target_copied);
+	stage_cancel(op, text);
 }

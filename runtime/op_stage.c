@@ -45,6 +45,27 @@ static rubato_status converted_find(struct rubato_op *op)
 	return RUBATO_OK;
 }
 
+/* The message's memory is the host's, and copied as a whole before or after (message.c). */
+static rubato_status message_find(struct rubato_op *op)
+{
+	struct rb_converted *c = &op->converted;
+	const struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
+	bool out = !op->sending;
+
+	c->sides[out].device = NULL;
+	if (op->device.executor == NULL || rb_endpoint_takes(ep, RB_MEMORY_DEVICE))
+		return RUBATO_OK;
+	c->in = op->in;
+	c->out = op->out;
+	RB_TRY(rb_converted_side(c, out, op->device.executor, out ? op->out_bytes : op->in_bytes));
+	RB_TRY(rb_run_init(&c->run, c->sides[out].plan));
+	op->in = c->in;
+	op->out = c->out;
+	op->device.kinds[out ? RB_BUF_OUT : RB_BUF_IN] = RB_MEMORY_HOST;
+	op->device.executor = NULL;
+	return RUBATO_OK;
+}
+
 rubato_status rb_op_kinds_find(struct rubato_op *op)
 {
 	op->device.executor = NULL;
@@ -53,16 +74,7 @@ rubato_status rb_op_kinds_find(struct rubato_op *op)
 		return converted_find(op);
 	RB_TRY(buffer_find(op, op->in, op->in_bytes, &op->device.kinds[RB_BUF_IN]));
 	RB_TRY(buffer_find(op, op->out, op->out_bytes, &op->device.kinds[RB_BUF_OUT]));
-	if (op->device.executor == NULL)
-		return RUBATO_OK;
-	if (op->kind == RB_KIND_SENDRECV &&
-	    !rb_endpoint_takes(rb_engine_endpoint(&op->comm->engine, op->root), RB_MEMORY_DEVICE))
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "%s: %s does not reach device memory, and single messages are not "
-			       "staged through the host's: copy it there first",
-			       op->sending ? "send" : "recv",
-			       rb_engine_endpoint(&op->comm->engine, op->root)->ops->name);
-	return RUBATO_OK;
+	return op->kind == RB_KIND_SENDRECV ? message_find(op) : RUBATO_OK;
 }
 
 rubato_status rb_op_kinds_agree(struct rubato_op *op, const enum rb_memory_kind kinds[2])

@@ -368,6 +368,17 @@ static void conversion_start(struct rb_engine *engine, struct rb_run *run)
 	rb_run_start(engine, run);
 }
 
+static void begin(struct rb_converted *c, bool back,
+		  void (*then)(void *arg, rubato_status status, const char *text), void *arg)
+{
+	c->back = back;
+	c->then = then;
+	c->arg = arg;
+	c->run.op = RUBATO_SUM;
+	c->run.owner = c;
+	c->run.status = RUBATO_OK;
+}
+
 void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool back,
 			void (*then)(void *arg, rubato_status status, const char *text), void *arg)
 {
@@ -375,16 +386,18 @@ void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool b
 		then(arg, RUBATO_OK, "");
 		return;
 	}
-	c->back = back;
-	c->then = then;
-	c->arg = arg;
-	c->run.op = RUBATO_SUM;
-	c->run.owner = c;
-	c->run.status = RUBATO_OK;
+	begin(c, back, then, arg);
 	if (!back && c->sides[0].device != NULL)
 		side_copy(c, engine, conversion_start);
 	else
 		conversion_start(engine, &c->run);
+}
+
+void rb_converted_copy(struct rb_converted *c, struct rb_engine *engine, bool back,
+		       void (*then)(void *arg, rubato_status status, const char *text), void *arg)
+{
+	begin(c, back, then, arg);
+	side_copy(c, engine, run_done);
 }
 
 void rb_converted_fini(struct rb_converted *c)

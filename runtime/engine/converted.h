@@ -87,6 +87,9 @@ RB_NODISCARD rubato_status rb_converted_residual(struct rb_converted *c, uint64_
 /* Converts `in`, or the result into `out`; calls then(), perhaps before it returns. */
 void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool back,
 			void (*then)(void *arg, rubato_status status, const char *text), void *arg);
+/* With a side and a run for its plan: only the copy from the device, or (back) to it. */
+void rb_converted_copy(struct rb_converted *c, struct rb_engine *engine, bool back,
+		       void (*then)(void *arg, rubato_status status, const char *text), void *arg);
 /* Frees all but the memory, which is the communicator's. */
 void rb_converted_fini(struct rb_converted *c);
 
