@@ -403,6 +403,18 @@ static void complain(struct tally *tally, const struct trial *t, const char *for
 			       (unsigned long long)t->seed, text);
 }
 
+/* What the ranks have said last, on one line. */
+static void said_last(int output, char *text, size_t text_bytes)
+{
+	off_t end = lseek(output, 0, SEEK_END);
+	off_t from = end > (off_t)text_bytes - 1 ? end - (off_t)text_bytes + 1 : 0;
+	ssize_t count = pread(output, text, text_bytes - 1, from);
+
+	text[count > 0 ? count : 0] = '\0';
+	for (char *at = text; (at = strchr(at, '\n')) != NULL;)
+		*at = '|';
+}
+
 /*
  * UCX 1.13 ends a process in which a connection is lost while it is being made: by an assertion of
  * its own, here and there (three in 400 kills). No text is to be had then.
@@ -410,11 +422,8 @@ static void complain(struct tally *tally, const struct trial *t, const char *for
 static bool ended_by_ucx(int output)
 {
 	char text[8192];
-	ssize_t count = pread(output, text, sizeof(text) - 1, 0);
 
-	if (count <= 0)
-		return false;
-	text[count] = '\0';
+	said_last(output, text, sizeof(text));
 	return strstr(text, "Assertion `") != NULL &&
 	       (strstr(text, "tcp_ep.c") != NULL || strstr(text, "wireup") != NULL);
 }
@@ -423,6 +432,7 @@ static bool ended_by_ucx(int output)
 static bool not_ended(const struct trial *t, uint32_t rank, pid_t *child, int output,
 		      struct tally *tally)
 {
+	char said[400];
 	int status = 0;
 
 	if (waitpid(*child, &status, WNOHANG) == *child)
@@ -432,8 +442,9 @@ static bool not_ended(const struct trial *t, uint32_t rank, pid_t *child, int ou
 		return true;
 	}
 	tally->hung++;
-	complain(tally, t, "rank %u has not ended well (signal %d)", rank,
-		 WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+	said_last(output, said, sizeof(said));
+	complain(tally, t, "rank %u has not ended well (signal %d), the ranks said: %s", rank,
+		 WIFSIGNALED(status) ? WTERMSIG(status) : 0, said);
 	return false;
 }
 
