@@ -54,6 +54,7 @@ struct job {
 	struct stream *streams; /* Two by rank. */
 	struct pollfd *polls;
 	uint32_t started, running;
+	int port;                 /* Keeps the root's; -1: none. */
 	int signals;              /* A signalfd. */
 	int input_from, input_to; /* A terminal's input, passed on to rank 0; -1: not. */
 	char input[PIECE_BYTES];
@@ -663,6 +664,7 @@ static void job_close(struct job *job)
 	for (uint32_t i = 0; job->telling != NULL && i < job->launch->rank_count; i++)
 		close_unless(job->telling[i], -1);
 	input_close(job);
+	close_unless(job->port, -1);
 	close_unless(job->signals, -1);
 	close_unless(job->line_from, -1);
 	buffer_fini(&job->sentences);
@@ -694,7 +696,8 @@ static bool place_make(struct job *job)
 		return false;
 	job->child.secret_file = job->secret.file;
 	if (launch->root == NULL)
-		return launch_root_pick(job->child.root, sizeof(job->child.root), launch->program);
+		return launch_root_pick(job->child.root, sizeof(job->child.root), launch->program,
+					&job->port);
 	(void)snprintf(job->child.root, sizeof(job->child.root), "%s", launch->root);
 	return true;
 }
@@ -703,6 +706,7 @@ int launch_ranks(const struct launch *launch)
 {
 	struct job job = { .launch = launch,
 			   .secret = { .fd = -1 },
+			   .port = -1,
 			   .signals = -1,
 			   .input_from = -1,
 			   .input_to = -1,

@@ -74,14 +74,17 @@ void launch_secret_remove(struct launch_secret *secret)
 
 /* ---- The port ---- */
 
-bool launch_root_pick(char *root, size_t root_bytes, const char *program)
+/* A socket that is bound and does not listen keeps the port; rank 0 binds beside it, as both say
+ * that they may share. */
+bool launch_root_pick(char *root, size_t root_bytes, const char *program, int *held)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	socklen_t at_bytes = sizeof(at);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int one = 1;
-	bool good = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
-		    bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0 &&
+	/* Said before bind(), that could give it a port that another one keeps like this. */
+	bool good = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0 &&
+		    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
 		    getsockname(fd, (struct sockaddr *)&at, &at_bytes) == 0;
 
 	if (good)
@@ -89,8 +92,7 @@ bool launch_root_pick(char *root, size_t root_bytes, const char *program)
 	else
 		(void)fprintf(stderr, "%s: no free port on 127.0.0.1: %s\n", program,
 			      strerror(errno));
-	if (fd >= 0)
-		(void)close(fd);
+	*held = fd;
 	return good;
 }
 

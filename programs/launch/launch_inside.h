@@ -35,9 +35,9 @@ bool launch_secret_draw(char text[LAUNCH_SECRET_TEXT]);
 /* All three print why and return false, or an errno where it says so. given: NULL for a new one. */
 bool launch_secret_make(struct launch_secret *secret, const char *given, const char *program);
 void launch_secret_remove(struct launch_secret *secret);
-/* 127.0.0.1 and a port that nobody uses. It is free again when this returns; whoever takes it
- * before rank 0 does makes rank 0 fail with a clear error. */
-bool launch_root_pick(char *root, size_t root_bytes, const char *program);
+/* 127.0.0.1 and a port that nobody uses, which *held keeps from those who ask for any until it is
+ * closed; rank 0 may listen there. */
+bool launch_root_pick(char *root, size_t root_bytes, const char *program, int *held);
 
 /* Returns 0 once the program or function runs, or an errno: it could not be started. */
 int launch_child_start(const struct launch_child *child, pid_t *pid);

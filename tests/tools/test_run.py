@@ -118,6 +118,22 @@ class Environment(unittest.TestCase):
         self.assertEqual(len(roots), 1)
         self.assertRegex(roots.pop(), r"^127\.0\.0\.1:[1-9][0-9]{3,4}$")
 
+    def test_the_port_of_the_root_is_kept_for_rank_0(self):
+        said = ("import os, socket\n"
+                "at = os.environ['RUBATO_ROOT'].split(':')\n"
+                "at = at[0], int(at[1])\n"
+                "for reuse in 0, 1:\n"
+                "    with socket.socket() as s:\n"
+                "        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)\n"
+                "        try:\n"
+                "            s.bind(at)\n"
+                "            s.listen()\n"
+                "            print('listens')\n"
+                "        except OSError:\n"
+                "            print('taken')\n")
+        got = run(RUN, "-n", 1, "--", *python(said))
+        self.assertEqual((got.returncode, got.stdout), (0, b"[0] taken\n[0] listens\n"), got)
+
     def test_two_jobs_have_two_secrets(self):
         command = ["-n", "1", "sh", "-c", 'cat "$RUBATO_SECRET_FILE"']
         self.assertNotEqual(run(RUN, *command).stdout, run(RUN, *command).stdout)
