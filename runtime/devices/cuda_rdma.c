@@ -20,7 +20,7 @@ static int attribute(const struct rb_cuda_context *context, CUdevice_attribute n
 		       : 0;
 }
 
-static const char *ways_ask(const struct rb_cuda_context *context, struct rb_cuda_rdma *rdma)
+void rb_cuda_rdma_ask(const struct rb_cuda_context *context, struct rb_cuda_rdma *rdma)
 {
 	const struct rb_cuda_driver *cuda = &context->cuda;
 	int ordering = attribute(context, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
@@ -32,14 +32,17 @@ static const char *ways_ask(const struct rb_cuda_context *context, struct rb_cud
 		ways |= RB_MEMORY_BY_DMABUF;
 	if (attribute(context, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0)
 		ways |= RB_MEMORY_BY_PEERMEM;
+	rdma->why = "the driver has no RDMA to this device";
 	if (ways == 0)
-		return "the driver has no RDMA to this device";
+		return;
 	rdma->flushes = ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
 	if (rdma->flushes && (cuda->p_cuFlushGPUDirectRDMAWrites == NULL ||
-			      (options & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) == 0))
-		return "nothing orders the network's writes for this device";
+			      (options & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) == 0)) {
+		rdma->why = "nothing orders the network's writes for this device";
+		return;
+	}
 	rdma->ways = ways;
-	return NULL;
+	rdma->why = NULL;
 }
 
 void rb_cuda_rdma_find(struct rb_cuda_context *context, const void *owner,
@@ -50,7 +53,7 @@ void rb_cuda_rdma_find(struct rb_cuda_context *context, const void *owner,
 	if (rdma->asked)
 		return;
 	rdma->asked = true;
-	rdma->why = ways_ask(context, rdma);
+	rb_cuda_rdma_ask(context, rdma);
 	if (rdma->ways != 0 &&
 	    (cuda->p_cuEventCreate(&rdma->copied, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
 	     rb_cuda_room_new(context, owner, RB_MEMORY_HOST, PIECE_BYTES, &rdma->pinned) !=

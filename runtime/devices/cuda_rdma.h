@@ -23,7 +23,9 @@ struct rb_cuda_rdma { /* A communicator's. */
 	CUevent copied;
 };
 
-/* Asks once. With the context entered; `owner`: of the room that it takes. */
+/* What there is, into a struct of zeros: takes nothing. */
+void rb_cuda_rdma_ask(const struct rb_cuda_context *context, struct rb_cuda_rdma *rdma);
+/* Asks once, and takes what copies need. With the context entered; `owner`: of the room. */
 void rb_cuda_rdma_find(struct rb_cuda_context *context, const void *owner,
 		       struct rb_cuda_rdma *rdma);
 void rb_cuda_rdma_close(struct rb_cuda_context *context, struct rb_cuda_rdma *rdma);

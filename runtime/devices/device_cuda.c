@@ -711,15 +711,17 @@ void rb_device_cuda_describe(struct rb_executor *executor, char *text, size_t te
 	struct device *device = of(executor);
 	char name[128] = "?", rdma[160];
 	int major = 0, minor = 0;
-	const char *why;
-	uint32_t ways = device_ways(executor, &why);
+	struct rb_cuda_rdma found = { .ways = 0 };
 
-	if (ways == 0)
-		(void)snprintf(rdma, sizeof(rdma), "no RDMA: %s", why);
+	/* Of every device, at start-up: only transports that use it take memory for it. */
+	rb_cuda_rdma_ask(device->context, &found);
+	if (found.ways == 0)
+		(void)snprintf(rdma, sizeof(rdma), "no RDMA: %s", found.why);
 	else
 		(void)snprintf(rdma, sizeof(rdma), "RDMA by %s%s",
-			       (ways & RB_MEMORY_BY_DMABUF) != 0 ? "dma-buf" : "nvidia_peermem",
-			       device->rdma.flushes ? ", with flushes" : "");
+			       (found.ways & RB_MEMORY_BY_DMABUF) != 0 ? "dma-buf"
+								       : "nvidia_peermem",
+			       found.flushes ? ", with flushes" : "");
 	(void)driver(device)->p_cuDeviceGetName(name, sizeof(name), device->context->number);
 	(void)driver(device)->p_cuDeviceGetAttribute(
 		&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->context->number);
