@@ -314,6 +314,17 @@ static rubato_status create(rubato_comm *comm, const void *state, uint64_t bytes
 		}                                                                                  \
 	} while (0)
 
+static void three_run(rubato_status (*body)(rubato_comm *comm, void *arg))
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	rubato_status err;
+
+	options.rank_count = 3;
+	err = rubato_sim_run(&options, body, NULL, &result);
+	ck_assert_msg(err == RUBATO_OK, "%s; %s", world.wrong, rubato_error_text());
+}
+
 static rubato_status refusals_main(rubato_comm *comm, void *arg)
 {
 	uint8_t state[STATE_MAX], changed[STATE_MAX];
@@ -370,13 +381,7 @@ static rubato_status refusals_main(rubato_comm *comm, void *arg)
 
 START_TEST(what_is_no_state_is_refused)
 {
-	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
-	rubato_sim_result result;
-	rubato_status err;
-
-	options.rank_count = 3;
-	err = rubato_sim_run(&options, refusals_main, NULL, &result);
-	ck_assert_msg(err == RUBATO_OK, "%s; %s", world.wrong, rubato_error_text());
+	three_run(refusals_main);
 }
 END_TEST
 
@@ -411,13 +416,7 @@ static rubato_status lost_main(rubato_comm *comm, void *arg)
 
 START_TEST(what_rounding_lost_is_read_between_eras)
 {
-	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
-	rubato_sim_result result;
-	rubato_status err;
-
-	options.rank_count = 3;
-	err = rubato_sim_run(&options, lost_main, NULL, &result);
-	ck_assert_msg(err == RUBATO_OK, "%s; %s", world.wrong, rubato_error_text());
+	three_run(lost_main);
 }
 END_TEST
 
@@ -443,13 +442,7 @@ static rubato_status leaver_main(rubato_comm *comm, void *arg)
 
 START_TEST(nothing_is_saved_without_all_ranks)
 {
-	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
-	rubato_sim_result result;
-	rubato_status err;
-
-	options.rank_count = 3;
-	err = rubato_sim_run(&options, leaver_main, NULL, &result);
-	ck_assert_msg(err == RUBATO_OK, "%s; %s", world.wrong, rubato_error_text());
+	three_run(leaver_main);
 }
 END_TEST
 
