@@ -5,6 +5,7 @@
  * fake driver, in which a process maps another one's memory at other addresses.
  */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -276,14 +277,17 @@ static rubato_status killed_main(struct cuda_app *app, rubato_comm *comm, void *
 	uint32_t n = rubato_size(comm);
 	uint32_t *memory = cuda_app_alloc(app, COUNT * 4);
 	rubato_status err = RUBATO_OK;
+	atomic_uint *through = *(atomic_uint *const *)arg;
 	uint64_t copies;
 
-	(void)arg;
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
 	for (uint32_t round = 0; round < 3; round++)
 		RB_TRY(allreduce_check(app, comm, memory, 0, round, &copies));
 	EXPECT(app->fake_counts().opened == n - 1);
+	atomic_fetch_add(through, 1);
 	if (rubato_rank(comm) == n - 1) {
+		while (*through < n) /* No earlier call of the others' is hit. */
+			(void)usleep(1000);
 		(void)kill(getpid(), SIGKILL);
 		(void)pause();
 	}
@@ -302,10 +306,12 @@ static rubato_status killed_main(struct cuda_app *app, rubato_comm *comm, void *
 
 START_TEST(a_killed_ranks_memory_is_closed)
 {
+	atomic_uint *through = processes_memory(sizeof(*through));
 	struct processes p = { .count = 3,
 			       .dies = 2,
 			       .control = { .seed = 5, .delay_us_max = 200 },
-			       .body = killed_main };
+			       .body = killed_main,
+			       .arg = &through };
 
 	processes_run(&p);
 }

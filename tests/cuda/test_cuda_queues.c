@@ -4,6 +4,7 @@
  * promised, and what cannot. On the fake driver alone: which streams share a queue of a real one,
  * nobody says.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,15 +205,19 @@ static rubato_status shared_main(rubato_comm *comm, void *arg)
 	void *memory;
 	rubato_op *op;
 	rubato_status err;
+	atomic_bool *first_started = arg;
 
-	(void)arg;
 	cuda_app_enter(&app);
 	RB_TRY(rubato_cuda_use(comm, RUBATO_CUDA_CURRENT));
 	stream = cuda_app_stream(&app);
 	memory = cuda_app_alloc(&app, COUNT * 4);
 	RB_TRY(rubato_op_allreduce(comm, memory, memory, COUNT, RUBATO_UINT32, RUBATO_SUM, &op));
 	RB_TRY(rubato_barrier(comm));
+	/* One behind the other: else both may come to their gates before the first one's wait. */
+	while (rubato_rank(comm) > 0 && !*first_started)
+		rubato_sleep(comm, 1000000);
 	RB_TRY(rubato_cuda_start(op, stream));
+	*first_started = true;
 	err = rubato_wait(op, PATIENCE_NS);
 	EXPECT(err == RUBATO_ERR_TIMEOUT || err == RUBATO_ERR_PEER); /* The other may be first. */
 	EXPECT(rubato_abort(comm) == RUBATO_OK);
@@ -230,11 +235,12 @@ START_TEST(ranks_of_one_device_with_more_streams_than_queues_wait_for_each_other
 	const struct rb_transport_ops *transports[] = { local_transport("shm"), NULL };
 	struct fake_cuda_control control = { .queues = 1 };
 	rubato_status status[2], err;
+	atomic_bool first_started = false;
 	char why[200];
 
 	ck_assert_msg(cuda_app_open(&app, why, sizeof(why)), "%s", why);
 	app.fake_control(&control);
-	err = local_run(2, transports, shared_main, NULL, status);
+	err = local_run(2, transports, shared_main, &first_started, status);
 	ck_assert_msg(err != RUBATO_ERR_INTERNAL, "%s", rubato_error_text());
 	ck_assert_uint_eq(app.fake_counts().streams, 0);
 	cuda_app_close(&app);
