@@ -19,7 +19,9 @@ struct stage {
 struct shape {
 	bool device;            /* The step itself is the device's. */
 	bool sends;             /* From a slot: the copy before ends it. */
-	uint32_t before, after; /* Copies. */
+	uint32_t before, after; /* Copies, */
+	uint32_t chain;         /* of which so many, one behind the other, are an operand's. */
+	enum rb_buffer operand; /* before > 0: where their last slot is. */
 	enum rb_buffer target;  /* after > 0: where the slot of its target is. */
 };
 
@@ -33,28 +35,53 @@ static bool takes(const struct stage *s, const struct rb_step *step)
 	return s->staging->takes != NULL && s->staging->takes(s->staging->arg, step->peer);
 }
 
-static uint32_t operands_of(const struct stage *s, const struct rb_step *step,
-			    enum rb_memory_kind kind)
+/* A kernel reaches managed memory, too. A copy between that and a device is taken for one between
+ * host and device, which goes by a slot. */
+static bool copied_before(const struct stage *s, const struct rb_step *step, uint32_t i)
+{
+	enum rb_memory_kind kind = kind_of(s, step->from + i);
+
+	return step->kind == RB_STEP_REDUCE || (step->flags & RB_STEP_FINAL)
+		       ? kind == RB_MEMORY_HOST
+		       : kind != RB_MEMORY_DEVICE;
+}
+
+static uint32_t operands_of(const struct stage *s, const struct rb_step *step, bool before)
 {
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < step->from_count; i++)
-		count += kind_of(s, step->from + i) == kind;
+		count += before ? copied_before(s, step, i)
+				: kind_of(s, step->from + i) == RB_MEMORY_DEVICE;
 	return count;
+}
+
+static struct shape copy_shape(bool from_device, bool to_device)
+{
+	struct shape shape = { .device = from_device || to_device,
+			       .chain = 1,
+			       .operand = RB_BUF_STAGE_HOST,
+			       .target = RB_BUF_STAGE_HOST };
+
+	shape.before = to_device && !from_device;
+	shape.after = from_device && !to_device;
+	return shape;
 }
 
 static struct shape shape_of(const struct stage *s, const struct rb_step *step)
 {
 	bool computes = step->kind == RB_STEP_REDUCE ||
 			(step->kind == RB_STEP_COPY && (step->flags & RB_STEP_FINAL));
-	uint32_t on_device = operands_of(s, step, RB_MEMORY_DEVICE);
+	bool on_device = operands_of(s, step, false) > 0;
 	enum rb_memory_kind to = step->to != RB_NO_SPAN ? kind_of(s, step->to) : RB_MEMORY_HOST;
 
 	switch ((enum rb_step_kind)step->kind) {
 	case RB_STEP_SEND:
 	case RB_STEP_PUT:
-		if (on_device > 0 && !takes(s, step))
-			return (struct shape) { .sends = true, .before = 1 };
+		if (on_device && !takes(s, step))
+			return (struct shape) {
+				.sends = true, .before = 1, .chain = 1, .operand = RB_BUF_STAGE_HOST
+			};
 		return (struct shape) { .device = false };
 	case RB_STEP_RECV:
 		if (to == RB_MEMORY_DEVICE && !takes(s, step))
@@ -63,11 +90,13 @@ static struct shape shape_of(const struct stage *s, const struct rb_step *step)
 	case RB_STEP_COPY:
 	case RB_STEP_REDUCE:
 		if (!computes)
-			return (struct shape) { .device = on_device > 0 || to == RB_MEMORY_DEVICE };
-		if (on_device > 0)
+			return copy_shape(on_device, to == RB_MEMORY_DEVICE);
+		if (on_device)
 			return (struct shape) { .device = true,
-						.before = operands_of(s, step, RB_MEMORY_HOST),
-						.after = to == RB_MEMORY_HOST,
+						.before = 2 * operands_of(s, step, true),
+						.after = to == RB_MEMORY_HOST ? 2 : 0,
+						.chain = 2,
+						.operand = RB_BUF_STAGE_DEVICE,
 						.target = RB_BUF_STAGE_DEVICE };
 		return (struct shape) { .after = to == RB_MEMORY_DEVICE,
 					.target = RB_BUF_STAGE_HOST };
@@ -89,28 +118,31 @@ static uint32_t depth_of(const struct stage *s, const struct rb_step *step)
 	return step->flags & RB_STEP_ONCE ? 1 : s->staging->depth;
 }
 
-static struct rb_span slot_span(const struct stage *s, const struct rb_step *step,
-				enum rb_buffer stage, uint32_t slot)
+/* The next of its slots in that stage. */
+static struct rb_span slot_take(struct stage *s, const struct rb_step *step, enum rb_buffer stage)
 {
+	uint32_t *next = &s->slots[stage - RB_BUF_STAGE_HOST], slot = *next;
+
+	*next += depth_of(s, step);
 	return (struct rb_span) { .rank = RB_SELF,
 				  .buffer = (uint8_t)stage,
 				  .slot = slot,
 				  .depth = (uint16_t)depth_of(s, step) };
 }
 
-/* Operand i as the step itself has it: its own, or the slot that it is copied into, the next from
- * *slot. */
+/* Operand i as the step itself has it: its own, or the slot that it is copied into; *slot is the
+ * number of the next one there. */
 static struct rb_span operand_of(const struct stage *s, const struct rb_step *step,
-				 const struct shape *shape, uint32_t i, uint32_t *slot,
-				 bool *copied)
+				 const struct shape *shape, uint32_t i, uint32_t *slot)
 {
 	struct rb_span span = s->from->spans[step->from + i];
 
-	*copied =
-		shape->before > 0 && (shape->sends || kind_of(s, step->from + i) == RB_MEMORY_HOST);
-	if (!*copied)
+	if (shape->before == 0 || !(shape->sends || copied_before(s, step, i)))
 		return span;
-	span = slot_span(s, step, shape->sends ? RB_BUF_STAGE_HOST : RB_BUF_STAGE_DEVICE, *slot);
+	span = (struct rb_span) { .rank = RB_SELF,
+				  .buffer = (uint8_t)shape->operand,
+				  .slot = *slot,
+				  .depth = (uint16_t)depth_of(s, step) };
 	*slot += span.depth;
 	return span;
 }
@@ -130,12 +162,21 @@ static void slot_dep_write(struct stage *s, const struct rb_step *step, uint32_t
 		rb_write_dep(s->w, reader, (int32_t)depth_of(s, step));
 }
 
+static bool on_device(const struct stage *s, struct rb_span span)
+{
+	return span.buffer == RB_BUF_STAGE_DEVICE ||
+	       (span.buffer < RB_BUFFER_COUNT &&
+		s->staging->kinds[span.buffer] == RB_MEMORY_DEVICE);
+}
+
 static void copy_write(struct stage *s, const struct rb_step *step, struct rb_span from,
 		       struct rb_span to)
 {
+	bool device = on_device(s, from) || on_device(s, to);
+
 	(void)rb_write_copy(s->w, from, to, step->block, step->blocks);
-	rb_write_flags(s->w,
-		       (uint8_t)((step->flags & (RB_STEP_ONCE | RB_STEP_OUT)) | RB_STEP_DEVICE));
+	rb_write_flags(s->w, (uint8_t)((step->flags & (RB_STEP_ONCE | RB_STEP_OUT)) |
+				       (device ? RB_STEP_DEVICE : 0)));
 }
 
 /* The step itself, with these instead of its own spans; a reduction's operands follow. */
@@ -170,18 +211,28 @@ static void step_write(struct stage *s, const struct rb_step *step, struct rb_sp
 	rb_write_flags(s->w, step->flags);
 }
 
+/* Copies of each operand that needs them: into the host's slot, from there into the device's. The
+ * step itself, `self`, reads the last one. */
 static void copies_before(struct stage *s, const struct rb_step *step, const struct shape *shape,
-			  uint32_t slot, uint32_t reader)
+			  uint32_t index, uint32_t self)
 {
-	for (uint32_t i = 0; i < step->from_count && shape->before > 0; i++) {
-		bool copied;
-		struct rb_span to = operand_of(s, step, shape, i, &slot, &copied);
+	uint32_t at = s->first[index];
 
-		if (!copied)
+	for (uint32_t i = 0; i < step->from_count && shape->before > 0; i++) {
+		struct rb_span to;
+
+		if (!shape->sends && !copied_before(s, step, i))
 			continue;
+		to = slot_take(s, step, RB_BUF_STAGE_HOST);
 		copy_write(s, step, s->from->spans[step->from + i], to);
 		deps_write(s, step);
-		slot_dep_write(s, step, reader);
+		slot_dep_write(s, step, shape->chain > 1 ? at + 1 : self);
+		if (shape->chain > 1) {
+			copy_write(s, step, to, slot_take(s, step, RB_BUF_STAGE_DEVICE));
+			rb_write_dep(s->w, at, 0);
+			slot_dep_write(s, step, self);
+		}
+		at += shape->chain;
 	}
 }
 
@@ -190,47 +241,54 @@ static void itself(struct stage *s, uint32_t index, const struct shape *shape, u
 {
 	const struct rb_step *step = &s->from->steps[index];
 	struct rb_span from = to;
-	bool copied;
 
 	if (step->from_count > 0 && step->kind != RB_STEP_REDUCE)
-		from = operand_of(s, step, shape, 0, &slot, &copied);
+		from = operand_of(s, step, shape, 0, &slot);
 	step_write(s, step, from, to);
 	for (uint32_t i = 0; i < step->from_count && step->kind == RB_STEP_REDUCE; i++)
-		rb_write_operand(s->w, operand_of(s, step, shape, i, &slot, &copied));
+		rb_write_operand(s->w, operand_of(s, step, shape, i, &slot));
 	if (shape->device)
 		rb_write_flags(s->w, RB_STEP_DEVICE);
 	if (!shape->sends) /* That copy has waited for them. */
 		deps_write(s, step);
-	for (uint32_t i = 0; i < shape->before; i++)
-		rb_write_dep(s->w, s->first[index] + i, 0);
+	for (uint32_t i = shape->chain; i <= shape->before && shape->before > 0; i += shape->chain)
+		rb_write_dep(s->w, s->first[index] + i - 1, 0);
 	if (shape->after > 0)
 		slot_dep_write(s, step, s->first[index] + shape->before + 1);
+}
+
+/* From the slot that it wrote to where it belongs: from a device to the host by a slot there. */
+static void copies_after(struct stage *s, const struct rb_step *step, const struct shape *shape,
+			 uint32_t self, struct rb_span from, struct rb_span to)
+{
+	if (shape->after > 1) {
+		struct rb_span between = slot_take(s, step, RB_BUF_STAGE_HOST);
+
+		copy_write(s, step, from, between);
+		rb_write_dep(s->w, self++, 0);
+		slot_dep_write(s, step, self + 1);
+		from = between;
+	}
+	if (shape->after > 0) {
+		copy_write(s, step, from, to);
+		rb_write_dep(s->w, self, 0);
+	}
 }
 
 static void become(struct stage *s, uint32_t index)
 {
 	const struct rb_step *step = &s->from->steps[index];
 	struct shape shape = shape_of(s, step);
-	uint32_t self = s->first[index] + shape.before, depth = depth_of(s, step);
-	enum rb_buffer operands = shape.sends ? RB_BUF_STAGE_HOST : RB_BUF_STAGE_DEVICE;
-	uint32_t *next = &s->slots[operands - RB_BUF_STAGE_HOST], slot = *next;
+	uint32_t self = s->first[index] + shape.before;
+	uint32_t slot = shape.before > 0 ? s->slots[shape.operand - RB_BUF_STAGE_HOST] : 0;
 	struct rb_span to = { .rank = RB_SELF }, target;
 
-	*next += shape.before * depth;
+	copies_before(s, step, &shape, index, self);
 	if (step->to != RB_NO_SPAN)
 		to = s->from->spans[step->to];
-	target = to;
-	if (shape.after > 0) {
-		next = &s->slots[shape.target - RB_BUF_STAGE_HOST];
-		target = slot_span(s, step, shape.target, *next);
-		*next += depth;
-	}
-	copies_before(s, step, &shape, slot, self);
+	target = shape.after > 0 ? slot_take(s, step, shape.target) : to;
 	itself(s, index, &shape, slot, target);
-	if (shape.after == 0)
-		return;
-	copy_write(s, step, target, to);
-	rb_write_dep(s->w, self, 0);
+	copies_after(s, step, &shape, self, target, to);
 }
 
 void rb_stage(struct rb_writer *w, const struct rb_schedule *from, const struct rb_staging *staging,

@@ -8,9 +8,13 @@
  *   SEND, PUT   from a device, over a transport that does not read it: a copy into a host slot
  *               first. The source may be overwritten after the copy already
  *   RECV        likewise, a copy out of a host slot behind it
+ *   COPY        between device and host, by a host slot. Slots are pinned; what callers and peers
+ *               have need not be, and a device's driver that copies such memory keeps its caller,
+ *               here the thread which drives everything, until it has, behind whatever streams wait
  *   REDUCE      with an operand on the device is done there: operands that lie on the host are
- *               copied into device slots first, and a result that belongs on the host behind it.
- *               With a result alone on the device it is done by the host, and the result copied
+ *               copied into device slots first, and a result that belongs on the host behind it,
+ *               likewise. With a result alone on the device it is done by the host, and the result
+ *               copied
  *
  * All of this concerns one rank: what it sends and receives stays as it was, so that ranks may have
  * their buffers where they like. The checker takes what comes out as it takes any schedule.

@@ -68,18 +68,18 @@ RUBATO_API rubato_status rubato_cuda_free(rubato_comm *comm, void *memory);
  * device; NULL: the default stream): it begins when what is on the stream now is over, and what
  * comes onto the stream from now on begins when the operation is over. Does not wait for the
  * stream: only, at most the communicator's timeout, for this operation's own last start, if that is
- * still in flight. Input and output must both lie on the device, or both on the host. Needs the
- * progress thread (RUBATO_BACKGROUND=1, which is usual). All ranks must start the same operations,
- * in the same order where they are on several streams, each in whatever way it likes. While streams
- * wait for operations, freeing device memory waits for them, and making memory, operations or
- * communicators may: make them before. Ranks that are threads of one process on one device have at
- * most as many such streams together as the device has queues, 8 or CUDA_DEVICE_MAX_CONNECTIONS
- * (docs/gpu.md, "Streams that wait").
+ * still in flight. Input and output may lie on the device or the host, each rank's where it likes;
+ * the host's need not be pinned. Needs the progress thread (RUBATO_BACKGROUND=1, which is usual).
+ * All ranks must start the same operations, in the same order where they are on several streams,
+ * each in whatever way it likes. While streams wait for operations, freeing device memory waits for
+ * them, and making memory, operations or communicators may: make them before. Ranks that are
+ * threads of one process on one device have at most as many such streams together as the device has
+ * queues, 8 or CUDA_DEVICE_MAX_CONNECTIONS (docs/gpu.md, "Streams that wait").
  *
  * If the operation fails, or is cancelled, or the communicator is aborted, the stream goes on; the
  * error is what rubato_test and rubato_wait return, and every later call. The communicator must not
  * be finalized before the stream has come by. Errors: UNSUPPORTED (no device in use, no progress
- * thread, a stream that is being captured into a graph, or buffers of several kinds), TIMEOUT.
+ * thread, or a stream that is being captured into a graph), TIMEOUT.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_start(rubato_op *operation, void *stream);
 

@@ -1,6 +1,4 @@
 /* api_cuda.c -- the public functions of rubato_cuda.h. */
-#include <stdio.h>
-
 #include "rubato_cuda.h"
 #include "runtime/devices/device_cuda.h"
 #include "runtime/devices/devices.h"
@@ -82,25 +80,6 @@ rubato_status rubato_cuda_free(rubato_comm *comm, void *memory)
 	return err;
 }
 
-/* Operations on streams with buffers on both sides did not end on the GPU that they were tried on
- * (docs/gpu.md): none is begun. */
-static rubato_status kinds_check(const struct rubato_op *op)
-{
-	const uint64_t bytes[] = { op->in_bytes, op->out_bytes };
-	uint32_t seen = 0;
-
-	for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++)
-		seen |= bytes[b] > 0 ? 1u << op->device.kinds[b] : 0;
-	if (seen == 0 || seen == 1u << RB_MEMORY_HOST || seen == 1u << RB_MEMORY_DEVICE)
-		return RUBATO_OK;
-	return RB_FAIL(
-		RUBATO_ERR_UNSUPPORTED,
-		"start on a stream: %s has buffers in %s and %s memory; they must all lie on "
-		"the device, or all on the host",
-		rb_kind_name(op->kind), rb_memory_kind_name(op->device.kinds[RB_BUF_IN]),
-		rb_memory_kind_name(op->device.kinds[RB_BUF_OUT]));
-}
-
 static rubato_status start_on(struct rubato_op *op, void *stream)
 {
 	struct rb_engine *engine = &op->comm->engine;
@@ -112,7 +91,6 @@ static rubato_status start_on(struct rubato_op *op, void *stream)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "start on a stream: there is no progress thread "
 			       "(RUBATO_BACKGROUND=0), and a stream does not drive");
-	RB_TRY(kinds_check(op));
 	if (!op->done && op->stream.ends == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "start on a stream: the operation is in flight already");

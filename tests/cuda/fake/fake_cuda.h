@@ -53,6 +53,9 @@ struct fake_cuda_control {
 	/* While a stream waits at a value, calls on its device that make something do not return:
 	 * memory, streams, events, modules. Those that free memory never do (below). */
 	bool making_waits;
+	/* So do copies from or to the host's memory that is not pinned, as on an H200 (docs/gpu.md,
+	 * "Streams that wait"). */
+	bool pageable_waits;
 	/* RDMA to this memory: none; and whether remote writes must be flushed. */
 	bool no_rdma, writes_stay;
 	/* Of memory that is made from now on: there is no handle (as of most pools). */
@@ -65,10 +68,11 @@ struct fake_cuda_control {
 };
 
 struct fake_cuda_counts {
-	uint64_t failed;                        /* Calls that failed as asked for. */
-	uint64_t copies, launches, waits;       /* That streams have done. */
-	uint64_t host_copies;                   /* That were enqueued, from or to the host. */
-	uint64_t waited;                        /* Of `waits`: what they waited for was not over. */
+	uint64_t failed;                  /* Calls that failed as asked for. */
+	uint64_t copies, launches, waits; /* That streams have done. */
+	uint64_t host_copies;             /* That were enqueued, from or to the host. */
+	uint64_t pageable; /* Of these, of memory not pinned, on streams of unusual priority. */
+	uint64_t waited;   /* Of `waits`: what they waited for was not over. */
 	uint64_t memory_bytes, streams, events; /* That there are. */
 	uint64_t opened;                        /* Other processes' memory; now, */
 	uint64_t opens;                         /* and so far. */

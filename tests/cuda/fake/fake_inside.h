@@ -75,6 +75,7 @@ struct CUstream_st {
 	pthread_cond_t given;      /* It has an item, or is to stop. */
 	struct item *first, **end; /* The one that is being done is the first. */
 	bool stop;
+	int priority;
 	struct rb_rng rng;
 	CUcontext context;
 	struct queue *queue; /* NULL: none but its own order. */

@@ -178,6 +178,7 @@ EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, in
 	stream->end = &stream->first;
 	pthread_cond_init(&stream->given, NULL);
 	stream->context = fake_current();
+	stream->priority = priority;
 	stream->queue = queue_find(stream->context, priority);
 	stream->rng.state = rb_mix(fake.control.seed + ++fake.stream_count);
 	if (pthread_create(&stream->thread, NULL, stream_main, stream) != 0) {
@@ -278,6 +279,11 @@ static CUresult enqueue(CUstream stream, const struct item *item, const void *pa
 	return fake_leave(CUDA_SUCCESS);
 }
 
+static bool is_pageable(CUdeviceptr address)
+{
+	return fake_find((void *)(uintptr_t)address, 1) == NULL;
+}
+
 EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
 	struct item item = { .what = COPY, .bytes = bytes };
@@ -289,6 +295,11 @@ EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	/* The application's pointer is not the stream's for a device's memory alone. */
 	fake.counts.host_copies += (uintptr_t)item.to == to || (uintptr_t)item.from == from;
+	if (is_pageable(to) || is_pageable(from)) {
+		fake.counts.pageable += is_stream(stream) && stream->priority != 0;
+		while (fake.control.pageable_waits && fake_current()->at_values > 0 && !fake.lost)
+			fake_over_wait();
+	}
 	return enqueue(stream, &item, NULL, 0);
 }
 

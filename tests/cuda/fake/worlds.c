@@ -77,11 +77,8 @@ rubato_status cuda_world_main(rubato_comm *comm, void *arg)
 		uint64_t there = 0, here = 0;
 		rubato_status err;
 
-		if (w->streams && (e.persistent || e.nonblocking)) {
+		if (w->streams && (e.persistent || e.nonblocking))
 			e.start = start_on_stream;
-			if (e.kinds[0] != EXERCISE_HOST || e.kinds[1] != EXERCISE_HOST)
-				e.kinds[0] = e.kinds[1] = EXERCISE_DEVICE;
-		}
 		err = exercise_run(comm, &e, &there);
 		if (rubato_rank(comm) == 0)
 			*(err == RUBATO_ERR_UNSUPPORTED ? &w->skipped : &w->ran) += 1;
