@@ -182,10 +182,16 @@ class Check(unittest.TestCase):
             self.assertIn("Host machine cpu family: aarch64", log)
 
     def test_a_broken_build_fails(self):
-        self.write("program.c", "int main(void)\n{\n\treturn nothing;\n}\n")
+        self.write("program.c", "int main(void)\n{\n\treturn nothing;\n}\n" + 60 * "int a[-1];\n")
         code, lines, _ = self.check("--quick")
         self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"), lines)
-        self.assertTrue(any("nothing" in line for line in lines), lines)
+        self.assertRegex("\n".join(lines[-9:]), r"program.c:3:\d+: error: .nothing. undeclared")
+
+    def test_a_build_that_is_not_configured_says_why_at_the_end(self):
+        self.write("meson.build", "project('small', 'c')\nnonsense()\n")
+        code, lines, _ = self.check("--quick")
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"), lines)
+        self.assertRegex("\n".join(lines[-9:]), "ERROR: Unknown function .nonsense.")
 
     def test_no_tests_at_all_fails(self):
         self.write("meson.build", "project('empty', 'c')\n")
