@@ -10,6 +10,11 @@
  * takes the core now and then, the whole time less that of the same computation with nothing in
  * flight. Hidden is the rest, as a share of the operation alone. Times are means over ranks, then
  * medians; the interval is ratio_figures' (programs/figures.h).
+ *
+ * What a computation adds up is drawn from how long a unit of it takes at best. Whoever measures
+ * that while others take the core's time or its other thread finds too much, and too little would
+ * be computed later: a case in which a computation was over early is measured again, with the unit
+ * that was seen there.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +29,7 @@
 #define NUMBERS 1024u /* 8 KiB. */
 #define UNITS 100u
 #define CALIBRATION_NS 20000000u
+#define TOO_EARLY 0.9 /* Of the time that a computation was to last. */
 
 static const char *const operations[] = { "allreduce", "reduce_scatter", "allgather",
 					  "broadcast", "alltoall",       NULL };
@@ -200,6 +206,28 @@ static uint64_t span_choose(struct overlap *o, const struct operation_call *call
 	return (uint64_t)(TIMES_AS_LONG * 1e3 * most) + 1;
 }
 
+/* A computation of some rank was over too early: its unit is shorter than it had seemed. The same
+ * on all ranks. Each time a unit is a tenth shorter at least, so that it ends. */
+static bool over_early(struct overlap *o, int behind, uint64_t span_ns)
+{
+	uint32_t count = o->given->iterations;
+	double least_us = 1e30, least_ns;
+	int32_t own, any = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (o->own[COMPUTATION * count + i] < least_us)
+			least_us = o->own[COMPUTATION * count + i];
+		if (o->own[UNDISTURBED * count + i] < least_us)
+			least_us = o->own[UNDISTURBED * count + i];
+	}
+	least_ns = least_us * 1e3;
+	own = behind == COMPUTING && least_ns < TOO_EARLY * (double)span_ns;
+	if (own)
+		o->unit_ns *= least_ns / (double)span_ns;
+	check(o, rubato_allreduce(o->bench.comm, &own, &any, 1, RUBATO_INT32, RUBATO_MAX));
+	return any != 0;
+}
+
 static double median_of(const double *values, uint32_t count)
 {
 	double *sorted = malloc(count * sizeof(*sorted)), median;
@@ -282,9 +310,11 @@ static void measure(struct overlap *o, const struct operation_call *call, rubato
 	uint32_t slices = turns(o->given);
 
 	o->wrong = 0;
-	for (uint32_t k = 0; k < slices; k++)
-		turn(o, call, op, row->behind, span_ns, (uint32_t)(count * k / slices),
-		     (uint32_t)(count * (k + 1) / slices));
+	do {
+		for (uint32_t k = 0; k < slices; k++)
+			turn(o, call, op, row->behind, span_ns, (uint32_t)(count * k / slices),
+			     (uint32_t)(count * (k + 1) / slices));
+	} while (over_early(o, row->behind, span_ns));
 	figures(o, row);
 	row_say(o, row);
 }
