@@ -298,28 +298,38 @@ _Noreturn void option_fail(const char *program, const char *format, ...)
 	exit(EXIT_USAGE);
 }
 
+/* The same text where it lives as long as the program does: a value ends its word. */
+static const char *text_in(int argc, char *const *argv, const char *text)
+{
+	size_t length = strlen(text);
+
+	for (int i = 1; i < argc; i++) {
+		size_t word = strlen(argv[i]);
+
+		if (word >= length && strcmp(argv[i] + word - length, text) == 0)
+			return argv[i] + word - length;
+	}
+	assert(!"popt changes no value");
+	return NULL;
+}
+
 /* Each word where it comes: of several that are wrong, the first is refused. */
-static bool words_apply(const struct option_words *words, struct option_error *error)
+static bool words_apply(const struct option_words *words, int argc, char *const *argv,
+			struct option_error *error)
 {
 	for (uint32_t i = 0; i < words->count; i++) {
 		const struct option_word *word = &words->list[i];
+		const char *text = word->row->kind == OPTION_STRING
+					   ? text_in(argc, argv, word->text)
+					   : word->text;
 
 		for (const struct option_table *t = words->options->tables; t->rows != NULL; t++)
 			for (const struct option *row = t->rows; row->name != NULL; row++)
 				if (row == word->row &&
-				    !option_read(row, word->text, (char *)t->to + row->at, error))
+				    !option_read(row, text, (char *)t->to + row->at, error))
 					return false;
 	}
 	return true;
-}
-
-/* Texts that OPTION_STRING points into outlive the words: the program lives as long. */
-static void words_leave(struct option_words *words)
-{
-	for (uint32_t i = 0; i < words->count; i++)
-		if (words->list[i].row->kind == OPTION_STRING)
-			words->list[i].text = NULL;
-	options_free(words);
 }
 
 uint32_t options_read(const struct options *options, int argc, char **argv)
@@ -342,9 +352,9 @@ uint32_t options_read(const struct options *options, int argc, char **argv)
 		exit(fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
 	}
 	operation = words.operation;
-	if (!words_apply(&words, &error))
+	if (!words_apply(&words, argc, argv, &error))
 		option_fail(options->program, "%s", error.text);
-	words_leave(&words);
+	options_free(&words);
 	return operation;
 }
 

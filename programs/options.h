@@ -30,7 +30,7 @@ struct json_t; /* jansson's. */
 enum option_kind {
 	OPTION_FLAG,      /* bool; takes no value. */
 	OPTION_TEXT,      /* char[max], not empty. */
-	OPTION_STRING,    /* const char *, as given; it lives as long as the words. */
+	OPTION_STRING,    /* const char *, as given; lives as long as the words, or argv. */
 	OPTION_U32,       /* uint32_t from min to max, or `word`. */
 	OPTION_U64,       /* uint64_t from min to max, or `word`. */
 	OPTION_REAL,      /* double from least to most. */

@@ -165,6 +165,23 @@ START_TEST(all_kinds_are_read)
 }
 END_TEST
 
+/* A program keeps them until it ends: nothing is left to be freed, which LeakSanitizer knows. */
+START_TEST(strings_of_a_program_are_its_own_words)
+{
+	static char *lines[][4] = { { "options", "--string", "xyz", NULL },
+				    { "options", "--string=xyz", "--flag", NULL },
+				    { "options", "--string=", "--flag", NULL } };
+
+	for (uint32_t i = 0; i < 3; i++) {
+		const char *word = lines[i][i == 0 ? 2 : 1];
+
+		(void)options_read(&options, 3, lines[i]);
+		ck_assert_str_eq(got.string, i < 2 ? "xyz" : "");
+		ck_assert(got.string >= word && got.string <= word + strlen(word));
+	}
+}
+END_TEST
+
 START_TEST(the_last_counts)
 {
 	ck_assert(parse("-n 4 --large 1 --small=none --large 2"));
@@ -306,6 +323,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, NULL, closed);
 	tcase_add_test(tc, presets_are_there);
 	tcase_add_test(tc, all_kinds_are_read);
+	tcase_add_test(tc, strings_of_a_program_are_its_own_words);
 	tcase_add_test(tc, the_last_counts);
 	tcase_add_loop_test(tc, the_rest_is_refused, 0, (int)(sizeof(bad) / sizeof(bad[0])));
 	tcase_add_test(tc, help_ends_the_words);
