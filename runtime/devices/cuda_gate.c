@@ -39,11 +39,11 @@ static rubato_status gate_close(struct gate *gate, CUstream stream)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "start on a stream: it is being captured into a graph, whose "
 			       "launches would all wait for this one start");
-	RB_CUDA_TRY(cuda, cuStreamWriteValue32, stream,
-		    (CUdeviceptr)(uintptr_t)&gate->words->reached, gate->passes + 1, 0);
-	RB_CUDA_TRY(cuda, cuStreamWaitValue32, stream, (CUdeviceptr)(uintptr_t)&gate->words->opened,
-		    gate->passes + 1, CU_STREAM_WAIT_VALUE_GEQ);
 	gate->passes++;
+	RB_CUDA_TRY(cuda, cuStreamWriteValue32, stream,
+		    (CUdeviceptr)(uintptr_t)&gate->words->reached, gate->passes, 0);
+	RB_CUDA_TRY(cuda, cuStreamWaitValue32, stream, (CUdeviceptr)(uintptr_t)&gate->words->opened,
+		    gate->passes, CU_STREAM_WAIT_VALUE_GEQ);
 	RB_CUDA_TRY(cuda, cuEventRecord, gate->passed, stream);
 	return RUBATO_OK;
 }
@@ -56,7 +56,21 @@ static rubato_status gate_shut(struct rb_gate *base, void *stream)
 	rb_cuda_enter(gate->context);
 	err = gate_close(gate, stream);
 	rb_cuda_leave(gate->context);
+	if (err != RUBATO_OK) /* Some of it may be on the stream. */
+		base->ops->open(base);
 	return err;
+}
+
+/* What an operation that was ended early has left on a stream is still to come, and would write
+ * over what another stream has written since. */
+static bool is_awaited(const struct gate *gate)
+{
+	return atomic_load_explicit(&gate->words->reached, memory_order_acquire) != gate->passes;
+}
+
+static bool gate_awaited(const struct rb_gate *base)
+{
+	return is_awaited((const struct gate *)base);
 }
 
 static CUresult passed(const struct gate *gate)
@@ -88,8 +102,8 @@ static void gate_open(struct rb_gate *base)
 	atomic_store_explicit(&gate->words->opened, gate->passes, memory_order_release);
 }
 
-/* Its stream may have yet to look at the words: they stay as they are, and the next to have the
- * gate counts on. */
+/* Its stream may have yet to look at the words: they stay as they are. The next to have the gate,
+ * which is when the stream has come by, counts on. */
 static void gate_free(struct rb_gate *base)
 {
 	struct gate *gate = (struct gate *)base;
@@ -101,6 +115,7 @@ static void gate_free(struct rb_gate *base)
 
 static const struct rb_gate_ops gate_ops = {
 	.shut = gate_shut,
+	.awaited = gate_awaited,
 	.look = gate_look,
 	.open = gate_open,
 	.free = gate_free,
@@ -164,7 +179,7 @@ static struct gate *gate_take(struct rb_cuda_context *context)
 	rb_lock_take(&context->lock);
 	for (struct rb_cuda_gates *g = context->gates; g != NULL && found == NULL; g = g->next)
 		for (uint32_t i = 0; i < GATES && found == NULL; i++)
-			found = g->gates[i].taken ? NULL : &g->gates[i];
+			found = g->gates[i].taken || is_awaited(&g->gates[i]) ? NULL : &g->gates[i];
 	if (found != NULL)
 		found->taken = true;
 	rb_lock_drop(&context->lock);

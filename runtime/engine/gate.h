@@ -10,8 +10,11 @@
 struct rb_gate;
 
 struct rb_gate_ops {
-	/* Puts the gate on the stream: shut. It was open. */
+	/* Puts the gate on the stream: shut. It was open, and no stream has yet to come to it. If
+	 * this fails, nothing holds the stream up. */
 	rubato_status (*shut)(struct rb_gate *gate, void *stream);
+	/* A stream has yet to come to it, open as it may be: it cannot be shut, only freed. */
+	bool (*awaited)(const struct rb_gate *gate);
 	/* *reached: what was on the stream before it is over. */
 	rubato_status (*look)(struct rb_gate *gate, bool *reached);
 	void (*open)(struct rb_gate *gate); /* Also one that is open. From any thread. */

@@ -93,8 +93,20 @@ static void streams_open(struct rubato_comm *comm)
 	rb_engine_add_poller(&comm->engine, &comm->enqueued.poller.poller);
 }
 
+/* Its last start was cancelled, and the stream of that has yet to come by. */
+static void gate_leave(struct rubato_op *op)
+{
+	struct rb_gate *gate = op->stream.gate;
+
+	if (gate == NULL || !gate->ops->awaited(gate))
+		return;
+	gate->ops->free(gate);
+	op->stream.gate = NULL;
+}
+
 rubato_status rb_op_start_on(struct rubato_op *op, void *stream)
 {
+	gate_leave(op);
 	RB_TRY(rb_op_rooms(op));
 	RB_TRY(op->stream.gate->ops->shut(op->stream.gate, stream));
 	streams_open(op->comm);

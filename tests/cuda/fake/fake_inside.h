@@ -11,7 +11,7 @@
 #include "tests/cuda/fake/fake_cuda.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define DEVICE_BYTES (UINT64_C(1) << 34) /* Of address space. */
+#define DEVICE_BYTES (UINT64_C(1) << 37) /* Of address space: enough for 20,000 worlds. */
 #define PAGE UINT64_C(4096)
 #define STACK_DEPTH 64
 
