@@ -293,7 +293,7 @@ class Users(unittest.TestCase):
                 self.assertEqual((got.returncode, got.stderr), (0, b""))
                 self.assertRegex(got.stdout.decode(), says)
         there = {path.stem for path in (ROOT / "examples").glob("*.c")}
-        self.assertEqual(there, {*EXAMPLES, "mpi"})
+        self.assertEqual(there, {*EXAMPLES, "mpi", "nccl"})
 
     def test_example_in_an_mpi_program(self):
         tried = 0
