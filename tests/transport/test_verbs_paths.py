@@ -26,10 +26,10 @@ OWN = ("message", "transfer", "main", "ours", "queue")  # The program's loops: n
 # Instructions a message: all, and the queue's; and calls of libibverbs, more than the plain loop:
 # polls that find nothing come and go.
 BOUNDS = {
-    "small": {"ours": 1000, "queue": 526, "entries": 0.5},
-    "put": {"ours": 2490, "queue": 1566, "entries": 0.5},
-    "large": {"ours": 3800, "entries": 0.5},
-    "bare": {"ours": 3850, "entries": 0.5},
+    "small": {"ours": 535, "queue": 520, "entries": 0.5},
+    "put": {"ours": 2475, "queue": 1515, "entries": 0.5},
+    "large": {"ours": 4060, "entries": 0.5},
+    "bare": {"ours": 3980, "entries": 0.5},
 }
 
 

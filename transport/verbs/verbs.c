@@ -1,6 +1,6 @@
 /*
- * verbs.c -- the verbs backend: its table, posts and cancel, flights, completions, sleeping. The
- * idea is in verbs.h.
+ * verbs.c -- the verbs backend: its table, posts and cancel, flights, sleeping. The idea is in
+ * verbs.h.
  *
  * One context, protection domain and completion queue a rail; whoever holds the engine's lock
  * drives them. wake() touches only an event descriptor of our own.
@@ -23,10 +23,7 @@
 #include "base/rng.h"
 #include "base/sync.h"
 
-#define ROUNDS 4              /* Of progress, in a poll. Guess. */
-#define LOOK_NS 200000000u    /* Guess: of what a failed rail has kept from its peer. */
-#define ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at what is watched. */
-#define COMPLETIONS 16        /* Taken at a time. */
+#define LOOK_NS 200000000u /* Guess: of what a failed rail has kept from its peer. */
 #define MOVE_MS_MAX 10
 #define RESEND_NS 67000000u
 #define CQ_EVENTS_MAX 1000 /* Before they are acknowledged, which takes a lock. */
@@ -106,105 +103,10 @@ struct rb_verbs_flight *rb_verbs_flight_of(struct rb_verbs *vb, uint64_t id, uin
 		       : NULL;
 }
 
-/* ---- Completions ---- */
-
-static void receive_failed(struct rb_verbs *vb, struct rb_verbs_link *link, const struct ibv_wc *wc)
-{
-	char what[64];
-
-	(void)snprintf(what, sizeof(what), "a receive from rank %u", link->peer->rank);
-	if (link->state != RB_VERBS_LINK_DRAINING)
-		rb_verbs_link_fail_by(vb, link, what, wc);
-}
-
-static inline void received(struct rb_verbs *vb, struct rb_verbs_link *link,
-			    const struct ibv_wc *wc)
-{
-	struct rb_verbs_peer *peer = link->peer;
-	uint32_t slot = (uint32_t)wc->wr_id;
-
-	link->receives--;
-	if (peer->lost)
-		return;
-	if (wc->status != IBV_WC_SUCCESS) {
-		receive_failed(vb, link, wc);
-		return;
-	}
-	/* Of a link that has failed, too: what is here is told to be here. */
-	link->taken++;
-	rb_verbs_arrived(vb, link->peer, link, link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES,
-			 wc->byte_len);
-	if (link->state != RB_VERBS_LINK_LIVE && link->state != RB_VERBS_LINK_MAKING)
-		return;
-	rb_verbs_repost(vb, link, slot);
-	link->reposted++;
-}
-
-static inline void take(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_wc *wc)
-{
-	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & ((1u << RB_VERBS_RANK_BITS) - 1);
-	struct rb_verbs_link *link;
-
-	if ((wc->wr_id & RB_VERBS_RECEIVED) == 0 && (wc->wr_id & RB_VERBS_DATAGRAM) != 0) {
-		rb_verbs_datagram(vb, rail, wc);
-		return;
-	}
-	link = &vb->peers[rank].links[rail->index];
-	if (!rb_verbs_is_of_life(link, wc->wr_id) || link->qp == NULL)
-		return; /* Of an earlier one: some devices tell of queue pairs that are gone. */
-	if ((wc->wr_id & RB_VERBS_RECEIVED) != 0)
-		received(vb, link, wc);
-	else
-		rb_verbs_ended(vb, link, (uint32_t)wc->wr_id, wc);
-	link->peer->quiet = false;
-	rb_verbs_stir(vb, link->peer);
-}
-
-static inline uint32_t rail_progress(struct rb_verbs *vb, struct rb_verbs_rail *rail)
-{
-	struct ibv_wc wc[COMPLETIONS];
-	uint32_t total = 0;
-	int count;
-
-	do {
-		count = ibv_poll_cq(rail->cq, COMPLETIONS, wc);
-		if (count < 0 && !rail->dead) {
-			rail->dead = true;
-			rb_verbs_rail_fail(vb, rail, "its completion queue has failed");
-		}
-		for (int i = 0; i < count; i++)
-			take(vb, rail, &wc[i]);
-		total += count > 0 ? (uint32_t)count : 0;
-	} while (count == COMPLETIONS && total < vb->cq_entries);
-	return total;
-}
-
-/* All that is there is taken before anything follows from it: what a peer has sent to stop us is
- * read before we go on. */
-uint32_t rb_verbs_progress(struct rb_verbs *vb)
-{
-	struct rb_verbs_peer *peer, *stirred;
-	uint32_t total = 0;
-
-	for (uint32_t i = 0; i < vb->rail_count; i++)
-		total += rail_progress(vb, &vb->rails[i]);
-	/* What these stir is for the next round. */
-	stirred = vb->stirred;
-	vb->stirred = NULL;
-	while ((peer = stirred) != NULL) {
-		stirred = peer->next_stirred;
-		peer->is_stirred = false;
-		rb_verbs_pump(vb, peer);
-		rb_verbs_repay(vb, peer);
-	}
-	rb_verbs_ring(vb);
-	return total;
-}
-
 /* ---- Posts ---- */
 
-static void post(struct rb_endpoint *ep, struct rb_request *request, enum rb_request_kind kind,
-		 void (*carry_out)(struct rb_verbs *vb, struct rb_request *request))
+void rb_verbs_post(struct rb_endpoint *ep, struct rb_request *request, enum rb_request_kind kind,
+		   void (*carry_out)(struct rb_verbs *vb, struct rb_request *request))
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 	struct rb_verbs_peer *peer;
@@ -232,19 +134,9 @@ static void post(struct rb_endpoint *ep, struct rb_request *request, enum rb_req
 	vb->posting = NULL;
 }
 
-static void verbs_send(struct rb_endpoint *ep, struct rb_request *request)
-{
-	post(ep, request, RB_REQUEST_SEND, rb_verbs_post_send);
-}
-
-static void verbs_recv(struct rb_endpoint *ep, struct rb_request *request)
-{
-	post(ep, request, RB_REQUEST_RECV, rb_verbs_post_recv);
-}
-
 static void verbs_put(struct rb_endpoint *ep, struct rb_request *request)
 {
-	post(ep, request, RB_REQUEST_PUT, rb_verbs_post_put);
+	rb_verbs_post(ep, request, RB_REQUEST_PUT, rb_verbs_post_put);
 }
 
 static bool verbs_recall(struct rb_endpoint *ep, struct rb_request *request)
@@ -289,29 +181,6 @@ static void verbs_cancel(struct rb_endpoint *ep, struct rb_request *request)
 	vb->posting = request; /* Not to be listed. */
 	rb_verbs_complete(vb, request, RUBATO_ERR_CANCELLED);
 	vb->posting = NULL;
-}
-
-static struct rb_request *verbs_poll(struct rb_endpoint *ep)
-{
-	struct rb_verbs *vb = (struct rb_verbs *)ep;
-	struct rb_request *done;
-
-	/* A few rounds for one poll, until there is something to tell. */
-	for (int i = 0; i < ROUNDS && rb_verbs_progress(vb) != 0 && vb->done_first == NULL; i++)
-		;
-	if (++vb->rounds >= ROUNDS_PER_CHECK) {
-		vb->rounds = 0;
-		rb_verbs_check_peers(vb);
-		if (vb->by_tcp > 0)
-			vb->rounds = ROUNDS_PER_CHECK; /* That is how it moves. */
-	}
-	done = vb->done_first;
-	vb->done_first = vb->done_last = NULL;
-	for (struct rb_request *r = done; r != NULL; r = r->next) {
-		r->backend[RB_VERBS_LISTED] = 0;
-		r->state = RB_REQUEST_DONE;
-	}
-	return done;
 }
 
 /* ---- Sleeping ---- */
@@ -367,7 +236,7 @@ static void verbs_disarm(struct rb_endpoint *ep)
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 
 	bell_read(vb);
-	vb->rounds = ROUNDS_PER_CHECK; /* The next poll looks at what is watched. */
+	vb->rounds = RB_VERBS_ROUNDS_PER_CHECK; /* The next poll looks at what is watched. */
 	ep->sleeps++;
 }
 
@@ -630,6 +499,9 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 		post->request.sg_list = &post->part;
 		post->request.next = i + 1 < RB_VERBS_CHAIN ? &post[1].request : NULL;
 	}
+	vb->alone.request = (struct ibv_send_wr) { .sg_list = &vb->alone.part,
+						   .num_sge = 1,
+						   .opcode = IBV_WR_SEND };
 	vb->inline_max = RB_VERBS_SLOT_BYTES;
 	vb->queue = options->rank_count <= 256    ? RB_VERBS_QUEUE_MAX
 		    : options->rank_count <= 1024 ? RB_VERBS_QUEUE_MAX / 2
@@ -718,13 +590,13 @@ const struct rb_transport_ops rb_transport_verbs = {
 	.remote_open = rb_verbs_remote_open,
 	.remote_close = rb_verbs_remote_close,
 	.devices_changed = rb_verbs_devices_changed,
-	.send = verbs_send,
-	.recv = verbs_recv,
+	.send = rb_verbs_send,
+	.recv = rb_verbs_recv,
 	.put = verbs_put,
 	.cancel = verbs_cancel,
 	.recall = verbs_recall,
 	.unmatched = verbs_unmatched,
-	.poll = verbs_poll,
+	.poll = rb_verbs_poll,
 	.failure = rb_verbs_failure,
 	.look = rb_verbs_look,
 	.descriptor = verbs_descriptor,

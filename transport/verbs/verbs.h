@@ -52,6 +52,7 @@
  * are somebody else's by now. Regions, which have a known life, are registered once.
  *
  *	verbs.c          the table: open, posts, cancel, poll, sleeping
+ *	verbs_fast.c     what nearly every message takes: posts of small ones, completions
  *	verbs_load.c     libibverbs itself: its functions, by name
  *	verbs_device.c   devices, ports, addresses of ports; what errors are called
  *	verbs_connect.c  addresses, datagrams, connecting, close
@@ -111,9 +112,10 @@
 #define RB_VERBS_WATCH_STRANGER (1u << 26)
 #define RB_VERBS_WATCH_OUT (1u << 27)
 #define RB_VERBS_WATCH_IN (1u << 28)
-#define RB_VERBS_TCP_BYTES 131072u /* Gathered of what leaves, and of what comes. Guess. */
-#define RB_VERBS_REGIONS_LEAST 3u  /* Slots to send from and to receive into, datagrams. */
-#define RB_VERBS_RETRIES 6         /* Soft-RoCE takes 7 for endless. */
+#define RB_VERBS_TCP_BYTES 131072u     /* Gathered of what leaves, and of what comes. Guess. */
+#define RB_VERBS_REGIONS_LEAST 3u      /* Slots to send from and to receive into, datagrams. */
+#define RB_VERBS_ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at what is watched. */
+#define RB_VERBS_RETRIES 6             /* Soft-RoCE takes 7 for endless. */
 #define RB_VERBS_KEY_BYTES (17 + 4 * RB_VERBS_RAILS_MAX) /* Address, size, kind, a key a rail. */
 
 /* libibverbs' functions, by their own names: it is loaded, not linked. Others are inline, by way of
@@ -234,7 +236,6 @@ struct rb_verbs_entry {             /* Of a send queue. */
 struct rb_verbs_post {
 	struct ibv_send_wr request;
 	struct ibv_sge part;
-	struct rb_verbs_slot *slot; /* Free once posted, as it was sent inline; or NULL. */
 };
 
 struct rb_verbs_redo { /* What a failed link did not bring over. */
@@ -381,17 +382,23 @@ struct rb_verbs_peer {
 	uint8_t slots_each;      /* Of a link: */
 	uint8_t window, reserve; /* for what is sent; more, for CREDIT alone; */
 	uint8_t units_over;      /* of the reserve, for a CREDIT that is about units only. */
-	uint8_t held_by;         /* Links that the stream waits for. */
-	bool troubled;           /* A link is not live. */
-	bool mends;              /* So does its end: see `mending` in transport.h. */
-	bool keeps;              /* What was sent, until it is there: there is another way. */
-	bool by_tcp;             /* No link is; there was one. */
-	bool used;               /* Named in connect(). */
-	bool left;               /* It said BYE. */
-	bool lost;               /* No more traffic; `left` is not lost. */
-	bool told;               /* failure() gave it out. */
-	bool parted;             /* Our BYE or ABORT was posted. */
-	bool leaving;            /* Its BYE waits for the ends of messages. */
+	union {
+		struct {
+			uint8_t held_by; /* Links that the stream waits for. */
+			bool troubled;   /* A link is not live. */
+			bool by_tcp;     /* No link is; there was one. */
+			bool lost;       /* No more traffic; `left` is not lost. */
+			bool parted;     /* Our BYE or ABORT was posted. */
+			bool owes;       /* Half a window of a link, perhaps. */
+		};
+		uint64_t halts; /* 0: none of these. */
+	};
+	uint32_t may; /* Small messages leave, so many, without a look at what there is room for. */
+	bool mends;   /* So does its end: see `mending` in transport.h. */
+	bool used;    /* Named in connect(). */
+	bool left;    /* It said BYE. */
+	bool told;    /* failure() gave it out. */
+	bool leaving; /* Its BYE waits for the ends of messages. */
 	bool is_stirred;
 	bool quiet;                    /* Nothing came or completed since the clock last ticked. */
 	uint32_t number, their_number; /* Of the stream's next message; of the one to come. */
@@ -470,6 +477,8 @@ struct rb_verbs_rail {
 	struct ibv_qp *datagrams; /* While connecting. */
 	uint8_t *datagram_slots;
 	struct ibv_mr *datagram_mr, *slots_mr;
+	struct ibv_recv_wr receive; /* Of one slot: what stays the same; */
+	struct ibv_sge receive_part;
 	uint64_t datagrams_out; /* Bits: slots that the device has. */
 	uint32_t cq_events;     /* To be acknowledged. */
 };
@@ -517,6 +526,7 @@ struct rb_verbs {
 	uint32_t flight_count, flight_free;
 	struct rb_verbs_chunk *chunks;
 	struct rb_verbs_slot *free_slots;
+	struct rb_verbs_post alone;         /* A message that one doorbell posts. */
 	struct {                            /* What one doorbell will post. */
 		struct rb_verbs_link *link; /* NULL: nothing. */
 		struct rb_verbs_post *end;
@@ -640,10 +650,17 @@ static inline void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *req
 	request->backend[RB_VERBS_LISTED] = 1;
 	RB_QUEUE_ADD(vb->done_first, vb->done_last, request);
 }
-/* Completions, as far as there are, and what follows from them; how many. */
-uint32_t rb_verbs_progress(struct rb_verbs *vb);
+void rb_verbs_post(struct rb_endpoint *ep, struct rb_request *request, enum rb_request_kind kind,
+		   void (*carry_out)(struct rb_verbs *vb, struct rb_request *request));
 /* For who waits in here: a round of progress; where nothing moved, a short sleep. */
 void rb_verbs_move(struct rb_verbs *vb, uint64_t until_ns);
+
+/* verbs_fast.c */
+struct rb_request *rb_verbs_poll(struct rb_endpoint *ep);
+void rb_verbs_send(struct rb_endpoint *ep, struct rb_request *request);
+void rb_verbs_recv(struct rb_endpoint *ep, struct rb_request *request);
+/* Completions, as far as there are, and what follows from them; how many. */
+uint32_t rb_verbs_progress(struct rb_verbs *vb);
 
 /* verbs_load.c */
 /* Errors: UNSUPPORTED (there is none that serves). */
@@ -827,7 +844,6 @@ void rb_verbs_host_id(struct rb_verbs *vb);
 /* Slots for what leaves, until close. Errors: MEMORY. */
 RB_NODISCARD rubato_status rb_verbs_slots_make(struct rb_verbs *vb);
 void rb_verbs_slots_free(struct rb_verbs *vb);
-void rb_verbs_slot_give(struct rb_verbs *vb, struct rb_verbs_slot *slot);
 /* Leaves, now or when there is room: a head (counts are filled in) and its payload. Losing the peer
  * is how it fails. */
 void rb_verbs_tell(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head,
@@ -842,8 +858,6 @@ static inline bool rb_verbs_is_full(const struct rb_verbs_peer *peer)
 	link = rb_verbs_main(peer);
 	return link->sent - link->sent_known >= peer->window / 2u;
 }
-/* Such a message has room on that link. */
-bool rb_verbs_has_room(const struct rb_verbs_link *link);
 /* A message of its own on that link, not of the stream; false: there is no memory for it now. */
 bool rb_verbs_link_say(struct rb_verbs *vb, struct rb_verbs_link *link,
 		       const struct rb_verbs_head *head, const void *payload, size_t bytes);
@@ -862,11 +876,7 @@ static inline bool rb_verbs_owes_units(const struct rb_verbs_peer *peer)
 }
 static inline void rb_verbs_repay(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	bool much = rb_verbs_owes_units(peer);
-
-	for (uint32_t i = 0; i < peer->link_count; i++)
-		much |= rb_verbs_owes_slots(&peer->links[i]);
-	if (much)
+	if (peer->owes || rb_verbs_owes_units(peer))
 		rb_verbs_repay_much(vb, peer);
 }
 /* RDMA writes of what is left of a flight, from registered memory or from copies in slots, over the
@@ -885,6 +895,9 @@ static inline void rb_verbs_ring(struct rb_verbs *vb)
 	if (vb->chain.link != NULL)
 		rb_verbs_ring_chain(vb);
 }
+/* The link's last `unposted` entries could not be: it fails. */
+void rb_verbs_post_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t unposted,
+			  int error);
 /* What the doorbell has not posted of a link yet never will be. */
 void rb_verbs_chain_drop(struct rb_verbs *vb, struct rb_verbs_link *link);
 /* Entry `number` of a link's queue has completed, and all before it. */
@@ -902,8 +915,9 @@ static inline void rb_verbs_pump(struct rb_verbs *vb, struct rb_verbs_peer *peer
 }
 /* Of a lost peer: what has not left. */
 void rb_verbs_outs_drop(struct rb_verbs *vb, struct rb_verbs_peer *peer);
-/* Posts a slot of the link's receives (again). */
+/* Posts a slot of the link's receives. */
 void rb_verbs_repost(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t slot);
+void rb_verbs_repost_failed(struct rb_verbs *vb, struct rb_verbs_link *link, int error);
 
 /* verbs_message.c */
 void rb_verbs_post_send(struct rb_verbs *vb, struct rb_request *request);

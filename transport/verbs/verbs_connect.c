@@ -336,6 +336,10 @@ static rubato_status slots_open(struct rb_verbs *vb)
 		if (rail->slots_mr == NULL)
 			return rb_verbs_unregistered(rail, errno, "to receive into",
 						     (size_t)(at - first));
+		rail->receive_part =
+			(struct ibv_sge) { 0, RB_VERBS_SLOT_BYTES, rail->slots_mr->lkey };
+		rail->receive =
+			(struct ibv_recv_wr) { .sg_list = &rail->receive_part, .num_sge = 1 };
 	}
 	return RUBATO_OK;
 }
@@ -439,7 +443,6 @@ static rubato_status blobs_read(struct rb_verbs *vb, const void *const *addresse
 		window_set(vb, peer);
 		rb_verbs_ways_keep(vb, r, &blobs[r].ways,
 				   memcmp(blobs[r].host, vb->host, sizeof(vb->host)) == 0);
-		peer->keeps = peer->link_count > 1 || rb_verbs_ways_to(vb, r)->count > 0;
 		*links += peer->link_count;
 	}
 	return RUBATO_OK;

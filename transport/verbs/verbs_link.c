@@ -21,6 +21,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "transport/verbs/verbs_posts.h"
 #include "transport/verbs/verbs_spare.h"
 
 #define PROBE_TICKS_MAX 20 /* Without an answer of its device, which gives up earlier. */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "transport/verbs/verbs_payload.h"
+#include "transport/verbs/verbs_posts.h"
 
 /* ---- Sending ---- */
 
@@ -75,11 +76,6 @@ static void send_self(struct rb_verbs *vb, struct rb_request *send)
 	rb_match_add_arrival(match, &arrival->base);
 }
 
-static bool has_units(const struct rb_verbs_peer *peer, uint32_t units)
-{
-	return peer->spent - peer->spent_known <= RB_VERBS_UNITS_MAX - units;
-}
-
 static void send_eager(struct rb_verbs *vb, struct rb_request *request)
 {
 	struct rb_verbs_head head = { .message = RB_VERBS_EAGER,
@@ -116,7 +112,7 @@ void rb_verbs_post_send(struct rb_verbs *vb, struct rb_request *request)
 	else if (peer->outgoing.arrival_count > 0 && rb_verbs_serve(vb, request))
 		return;
 	else if (request->size_bytes <= RB_VERBS_EAGER_MAX &&
-		 has_units(peer, rb_verbs_units(request->size_bytes)))
+		 rb_verbs_has_units(peer, rb_verbs_units(request->size_bytes)))
 		send_eager(vb, request);
 	else
 		rb_verbs_announce(vb, request);

@@ -5,8 +5,8 @@
  * or its peer changes. A queue's entries are numbered; one in RB_VERBS_SIGNAL_EACH tells its
  * completion, and so do those that a request waits for: it stands for all before it, as RC
  * completes in order. A message that finds no room at the peer, or in the queue, is copied and
- * leaves when there is some, in order. Where there is another way an entry keeps what it sends
- * until it is acknowledged: it may have to go there.
+ * leaves when there is some, in order. An entry keeps what it sends until it is acknowledged: it
+ * may have to go another way.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "transport/verbs/verbs_payload.h"
+#include "transport/verbs/verbs_posts.h"
 #include "transport/verbs/verbs_spare.h"
 
 #define CHUNK_SLOTS 64u
@@ -79,50 +80,7 @@ void rb_verbs_slots_free(struct rb_verbs *vb)
 	vb->free_slots = NULL;
 }
 
-static struct rb_verbs_slot *slot_take(struct rb_verbs *vb)
-{
-	struct rb_verbs_slot *slot;
-
-	if (vb->free_slots == NULL && rb_verbs_slots_make(vb) != RUBATO_OK)
-		return NULL;
-	slot = vb->free_slots;
-	vb->free_slots = slot->next;
-	return slot;
-}
-
-void rb_verbs_slot_give(struct rb_verbs *vb, struct rb_verbs_slot *slot)
-{
-	if (slot == NULL)
-		return;
-	slot->next = vb->free_slots;
-	vb->free_slots = slot;
-}
-
 /* ---- Room ---- */
-
-/* Fewer than `most` are under way. */
-static bool has_entries(const struct rb_verbs_link *link, uint32_t most)
-{
-	return link->posted - link->retired < most;
-}
-
-static uint32_t slots_used(const struct rb_verbs_link *link)
-{
-	return link->sent - link->sent_known;
-}
-
-bool rb_verbs_has_room(const struct rb_verbs_link *link)
-{
-	return slots_used(link) < link->peer->window &&
-	       has_entries(link, link->peer->vb->queue_messages);
-}
-
-/* Whether the stream goes on now. */
-static bool flows(const struct rb_verbs_peer *peer)
-{
-	return peer->held_by == 0 && peer->redo == NULL && !peer->lost &&
-	       rb_verbs_is_live(rb_verbs_main(peer)) && rb_verbs_has_room(rb_verbs_main(peer));
-}
 
 /* ---- The doorbell ---- */
 
@@ -131,8 +89,6 @@ static uint32_t chain_take(struct rb_verbs *vb)
 {
 	uint32_t count = (uint32_t)(vb->chain.end - vb->chain.posts);
 
-	for (struct rb_verbs_post *post = vb->chain.posts; post != vb->chain.end; post++)
-		rb_verbs_slot_give(vb, post->slot);
 	vb->chain.end = vb->chain.posts;
 	vb->chain.link = NULL;
 	return count;
@@ -144,19 +100,27 @@ void rb_verbs_chain_drop(struct rb_verbs *vb, struct rb_verbs_link *link)
 		link->unposted += chain_take(vb);
 }
 
-static void post_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t count,
-			const struct ibv_send_wr *bad, int error)
+void rb_verbs_post_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t unposted,
+			  int error)
 {
 	char reason[RB_VERBS_REASON_BYTES];
-	uint32_t posted = 0;
 
-	while (posted < count && bad != &vb->chain.posts[posted].request)
-		posted++;
-	link->unposted = posted < count ? count - posted : count;
+	link->unposted = unposted;
 	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: posting to rank %u: %s",
 		       link->rail->port.device, link->rail->port.number, link->peer->rank,
 		       strerror(error));
 	rb_verbs_link_fail(vb, link, reason);
+}
+
+/* How many of the chain were not posted. */
+static uint32_t unposted_of(const struct rb_verbs *vb, uint32_t count,
+			    const struct ibv_send_wr *bad)
+{
+	uint32_t posted = 0;
+
+	while (posted < count && bad != &vb->chain.posts[posted].request)
+		posted++;
+	return posted < count ? count - posted : count;
 }
 
 void rb_verbs_ring_chain(struct rb_verbs *vb)
@@ -178,92 +142,17 @@ void rb_verbs_ring_chain(struct rb_verbs *vb)
 	last->next = behind;
 	count = chain_take(vb);
 	if (error != 0)
-		post_failed(vb, link, count, bad, error);
-}
-
-/* The next place in the chain, and in the link's queue; the caller sets what its opcode has, and
- * the entry. */
-static inline struct rb_verbs_post *chain_add(struct rb_verbs *vb, struct rb_verbs_link *link,
-					      bool tells, struct rb_verbs_entry **entry)
-{
-	struct rb_verbs_post *post;
-
-	if (vb->chain.link != link || vb->chain.end == &vb->chain.posts[RB_VERBS_CHAIN])
-		rb_verbs_ring(vb);
-	vb->chain.link = link;
-	post = vb->chain.end++;
-	post->slot = NULL;
-	post->request.wr_id = link->word | link->posted;
-	post->request.send_flags = 0;
-	*entry = rb_verbs_entry_at(vb, link, link->posted++);
-	if (tells || ++link->unsignalled >= RB_VERBS_SIGNAL_EACH) {
-		link->unsignalled = 0;
-		post->request.send_flags = IBV_SEND_SIGNALED;
-	}
-	return post;
-}
-
-static inline void part_set(struct rb_verbs_post *post, const void *from, uint32_t bytes,
-			    uint32_t key)
-{
-	post->part = (struct ibv_sge) { (uintptr_t)from, bytes, key };
-	post->request.num_sge = 1;
-}
-
-/* The entry's slot. What is short leaves with its request, so that its slot is free at once, if
- * nobody may want it again. */
-static inline void slot_set(struct rb_verbs *vb, struct rb_verbs_link *link,
-			    struct rb_verbs_post *post, struct rb_verbs_entry *entry,
-			    struct rb_verbs_slot *slot, uint32_t bytes)
-{
-	entry->slot = slot;
-	if (bytes > vb->inline_max) {
-		part_set(post, slot->head, bytes, slot->chunk->mrs[link->index]->lkey);
-		return;
-	}
-	part_set(post, slot->head, bytes, 0);
-	post->request.send_flags |= IBV_SEND_INLINE;
-	if (link->peer->keeps)
-		return;
-	post->slot = slot;
-	entry->slot = NULL;
+		rb_verbs_post_failed(vb, link, unposted_of(vb, count, bad), error);
 }
 
 /* ---- Messages ---- */
-
-/* Whether somebody waits for the completion of such a message, or of a write before it. */
-static bool tells(uint8_t message)
-{
-	return message == RB_VERBS_FIN || message == RB_VERBS_PUT || message == RB_VERBS_MARK ||
-	       message == RB_VERBS_STOPPED || message == RB_VERBS_BYE ||
-	       message == RB_VERBS_ABORT || message == RB_VERBS_HELLO;
-}
-
-/* A slot that holds a message of that kind, with so many bytes behind its head. */
-static inline void slot_post(struct rb_verbs *vb, struct rb_verbs_link *link,
-			     struct rb_verbs_slot *slot, uint8_t message, uint32_t bytes,
-			     uint8_t tries)
-{
-	struct rb_verbs_head *head = slot->head;
-	struct rb_verbs_peer *peer = link->peer;
-	struct rb_verbs_entry *entry;
-	struct rb_verbs_post *post = chain_add(vb, link, tells(message), &entry);
-
-	head->consumed = link->reposted_said = link->reposted;
-	head->freed = peer->freed_said = peer->freed;
-	link->sent++;
-	entry->message = message;
-	entry->tries = tries;
-	post->request.opcode = IBV_WR_SEND;
-	slot_set(vb, link, post, entry, slot, (uint32_t)sizeof(*head) + bytes);
-}
 
 /* One slot's worth of a message, of kind `message`. False: there is no memory for it now. */
 static inline bool say(struct rb_verbs *vb, struct rb_verbs_link *link,
 		       const struct rb_verbs_head *head, uint8_t message, uint32_t number,
 		       const void *payload, size_t bytes)
 {
-	struct rb_verbs_slot *slot = slot_take(vb);
+	struct rb_verbs_slot *slot = rb_verbs_slot_take(vb);
 	struct rb_verbs_head *to;
 
 	if (slot == NULL)
@@ -275,7 +164,7 @@ static inline bool say(struct rb_verbs *vb, struct rb_verbs_link *link,
 	to->bytes = (uint16_t)bytes;
 	if (bytes > 0)
 		memcpy(to + 1, payload, bytes);
-	slot_post(vb, link, slot, message, (uint32_t)bytes, 0);
+	rb_verbs_slot_post(vb, link, slot, message, (uint32_t)bytes, 0);
 	return true;
 }
 
@@ -303,9 +192,10 @@ bool rb_verbs_piece(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_he
 
 	if (peer->out_first != NULL)
 		return false;
-	return flows(peer) ? stream_say(vb, peer, head, head->message, payload, payload_bytes)
-			   : rb_verbs_spare_stream(vb, peer, head, head->message, payload,
-						   payload_bytes);
+	return rb_verbs_flows(peer)
+		       ? stream_say(vb, peer, head, head->message, payload, payload_bytes)
+		       : rb_verbs_spare_stream(vb, peer, head, head->message, payload,
+					       payload_bytes);
 }
 
 /* As many pieces as there is room for; how many bytes are through. */
@@ -314,7 +204,7 @@ static size_t pieces_send(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 			  size_t size_bytes, size_t moved, bool *through)
 {
 	*through = false;
-	while (flows(peer)) {
+	while (rb_verbs_flows(peer)) {
 		size_t left = size_bytes - moved;
 		size_t piece = left < RB_VERBS_PAYLOAD_MAX ? left : RB_VERBS_PAYLOAD_MAX;
 
@@ -395,7 +285,7 @@ void rb_verbs_tell(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_hea
 
 static void outs_send(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	while (peer->out_first != NULL && (flows(peer) || rb_verbs_spare_flows(peer))) {
+	while (peer->out_first != NULL && (rb_verbs_flows(peer) || rb_verbs_spare_flows(peer))) {
 		struct rb_verbs_out *out = peer->out_first;
 		bool through;
 
@@ -452,12 +342,12 @@ static const struct rb_verbs_head credit = { .message = RB_VERBS_CREDIT };
 static void link_repay(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
 	const struct rb_verbs_peer *peer = link->peer;
-	uint32_t used = slots_used(link);
+	uint32_t used = rb_verbs_slots_used(link);
 	bool due = (rb_verbs_owes_slots(link) && used < peer->window + peer->reserve) ||
 		   (link->index == peer->main && rb_verbs_owes_units(peer) &&
 		    used < peer->window + peer->units_over);
 
-	if (due && rb_verbs_is_live(link) && has_entries(link, vb->queue))
+	if (due && rb_verbs_is_live(link) && rb_verbs_has_entries(link, vb->queue))
 		(void)rb_verbs_link_say(vb, link, &credit, NULL, 0); /* Else the next round does. */
 }
 
@@ -465,8 +355,11 @@ void rb_verbs_repay_much(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
 	if (peer->lost || (peer->parted && peer->out_first == NULL))
 		return;
-	for (uint32_t i = 0; i < peer->link_count; i++)
+	peer->owes = false;
+	for (uint32_t i = 0; i < peer->link_count; i++) {
 		link_repay(vb, &peer->links[i]);
+		peer->owes |= rb_verbs_owes_slots(&peer->links[i]);
+	}
 	if (peer->by_tcp && rb_verbs_owes_units(peer))
 		(void)rb_verbs_spare_say(vb, peer, &credit, NULL, 0);
 }
@@ -481,7 +374,7 @@ static struct rb_verbs_link *least_busy(const struct rb_verbs_peer *peer)
 	for (uint32_t i = 0; i < peer->link_count; i++) {
 		struct rb_verbs_link *link = &peer->links[i];
 
-		if (rb_verbs_is_live(link) && has_entries(link, most) &&
+		if (rb_verbs_is_live(link) && rb_verbs_has_entries(link, most) &&
 		    (best == NULL || link->bytes_out < best->bytes_out))
 			best = link;
 	}
@@ -495,7 +388,7 @@ static inline void write_post(struct rb_verbs *vb, struct rb_verbs_link *link,
 {
 	const uint8_t *from = flight->request->buffer;
 	struct rb_verbs_entry *to;
-	struct rb_verbs_post *post = chain_add(vb, link, tells, &to);
+	struct rb_verbs_post *post = rb_verbs_chain_add(vb, link, tells, &to);
 
 	flight->rails |= (uint8_t)(1u << link->index);
 	link->bytes_out += entry->bytes;
@@ -504,9 +397,10 @@ static inline void write_post(struct rb_verbs *vb, struct rb_verbs_link *link,
 	post->request.wr.rdma.remote_addr = flight->address + entry->offset;
 	post->request.wr.rdma.rkey = flight->keys[link->index];
 	if (entry->slot != NULL)
-		slot_set(vb, link, post, to, entry->slot, entry->bytes);
+		rb_verbs_slot_set(vb, link, post, to, entry->slot, entry->bytes);
 	else
-		part_set(post, from + entry->offset, entry->bytes, flight->local_keys[link->index]);
+		rb_verbs_part_set(post, from + entry->offset, entry->bytes,
+				  flight->local_keys[link->index]);
 }
 
 /* Of a write; 0: pieces are not to be spread. */
@@ -528,11 +422,12 @@ static inline bool piece_write(struct rb_verbs *vb, struct rb_verbs_link *link,
 {
 	struct rb_verbs_entry entry = { .flight = id, .offset = flight->moved, .bytes = bytes };
 
-	if (link == NULL || !rb_verbs_is_live(link) || !has_entries(link, vb->queue_writes))
+	if (link == NULL || !rb_verbs_is_live(link) ||
+	    !rb_verbs_has_entries(link, vb->queue_writes))
 		return false;
 	if (flight->local_keys[0] == 0) {
 		RB_ASSERT(bytes <= RB_VERBS_SLOT_BYTES);
-		entry.slot = slot_take(vb);
+		entry.slot = rb_verbs_slot_take(vb);
 		if (entry.slot == NULL)
 			return false;
 		memcpy(entry.slot->head, rb_verbs_source(flight) + entry.offset, bytes);
@@ -583,14 +478,14 @@ static bool redo_one(struct rb_verbs *vb, struct rb_verbs_link *link,
 	if (entry->message != 0) {
 		if (!rb_verbs_has_room(link))
 			return false;
-		slot_post(vb, link, entry->slot, entry->message, entry->slot->head->bytes,
-			  entry->tries);
+		rb_verbs_slot_post(vb, link, entry->slot, entry->message, entry->slot->head->bytes,
+				   entry->tries);
 	} else if (flight == NULL || flight->halted) { /* Nobody waits for it any more. */
 		rb_verbs_slot_give(vb, entry->slot);
 		if (flight != NULL)
 			rb_verbs_written(vb, flight);
 	} else {
-		if (!has_entries(link, vb->queue_writes))
+		if (!rb_verbs_has_entries(link, vb->queue_writes))
 			return false;
 		write_post(vb, link, flight, entry, true);
 	}
@@ -630,9 +525,9 @@ void rb_verbs_probe(struct rb_verbs *vb, struct rb_verbs_link *link)
 	struct rb_verbs_entry *entry;
 	struct rb_verbs_post *post;
 
-	if (!has_entries(link, vb->queue))
+	if (!rb_verbs_has_entries(link, vb->queue))
 		return;
-	post = chain_add(vb, link, true, &entry);
+	post = rb_verbs_chain_add(vb, link, true, &entry);
 	*entry = (struct rb_verbs_entry) { 0 };
 	post->request.opcode = IBV_WR_RDMA_WRITE;
 	post->request.num_sge = 0;
@@ -647,7 +542,7 @@ void rb_verbs_drain_mark(struct rb_verbs_link *link)
 				    .send_flags = IBV_SEND_SIGNALED },
 			   *bad;
 
-	if (end != link->retired && has_entries(link, link->peer->vb->queue))
+	if (end != link->retired && rb_verbs_has_entries(link, link->peer->vb->queue))
 		(void)ibv_post_send(link->qp, &mark, &bad); /* Else the clock ends the drain. */
 }
 
@@ -726,7 +621,7 @@ void rb_verbs_ended(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t nu
 
 /* ---- Receives ---- */
 
-static void repost_failed(struct rb_verbs *vb, struct rb_verbs_link *link, int error)
+void rb_verbs_repost_failed(struct rb_verbs *vb, struct rb_verbs_link *link, int error)
 {
 	char reason[RB_VERBS_REASON_BYTES];
 
@@ -739,16 +634,11 @@ static void repost_failed(struct rb_verbs *vb, struct rb_verbs_link *link, int e
 
 void rb_verbs_repost(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t slot)
 {
-	struct ibv_sge part = { (uintptr_t)(link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES),
-				RB_VERBS_SLOT_BYTES, link->rail->slots_mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = RB_VERBS_RECEIVED | link->word | slot,
-				  .sg_list = &part,
-				  .num_sge = 1 },
-			   *bad = NULL;
-	int error = ibv_post_recv(link->qp, &wr, &bad);
+	int error = rb_verbs_receive_post(link->rail, link, RB_VERBS_RECEIVED | link->word | slot,
+					  slot);
 
 	if (error == 0)
 		link->receives++;
 	else
-		repost_failed(vb, link, error);
+		rb_verbs_repost_failed(vb, link, error);
 }

@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_posts.h"
 
 /* ---- The sender ---- */
 

@@ -25,6 +25,7 @@
 
 #include "base/log.h"
 #include "transport/verbs/verbs_payload.h"
+#include "transport/verbs/verbs_posts.h"
 #include "transport/verbs/verbs_spare.h"
 
 #define WRITE_BYTES 16384u /* Of a frame. */

@@ -1,0 +1,172 @@
+/*
+ * verbs_posts.h -- what leaves and what is posted again, piece by piece: slots, room, places in the
+ * chain. Inline, as each message takes all of it.
+ */
+#ifndef RB_TRANSPORT_VERBS_POSTS_H
+#define RB_TRANSPORT_VERBS_POSTS_H
+
+#include "transport/verbs/verbs.h"
+
+/* ---- Slots ---- */
+
+/* NULL: there is no memory for one now. */
+static inline struct rb_verbs_slot *rb_verbs_slot_take(struct rb_verbs *vb)
+{
+	struct rb_verbs_slot *slot;
+
+	if (vb->free_slots == NULL && rb_verbs_slots_make(vb) != RUBATO_OK)
+		return NULL;
+	slot = vb->free_slots;
+	vb->free_slots = slot->next;
+	return slot;
+}
+
+static inline void rb_verbs_slot_give(struct rb_verbs *vb, struct rb_verbs_slot *slot)
+{
+	if (slot == NULL)
+		return;
+	slot->next = vb->free_slots;
+	vb->free_slots = slot;
+}
+
+/* ---- Room ---- */
+
+/* Fewer than `most` are under way. */
+static inline bool rb_verbs_has_entries(const struct rb_verbs_link *link, uint32_t most)
+{
+	return link->posted - link->retired < most;
+}
+
+static inline uint32_t rb_verbs_slots_used(const struct rb_verbs_link *link)
+{
+	return link->sent - link->sent_known;
+}
+
+/* Such a message has room on that link. */
+static inline bool rb_verbs_has_room(const struct rb_verbs_link *link)
+{
+	return rb_verbs_slots_used(link) < link->peer->window &&
+	       rb_verbs_has_entries(link, link->peer->vb->queue_messages);
+}
+
+/* Whether the stream goes on now. */
+static inline bool rb_verbs_flows(const struct rb_verbs_peer *peer)
+{
+	return peer->held_by == 0 && peer->redo == NULL && !peer->lost &&
+	       rb_verbs_is_live(rb_verbs_main(peer)) && rb_verbs_has_room(rb_verbs_main(peer));
+}
+
+/* A peer's credit for what may find no receive. */
+static inline bool rb_verbs_has_units(const struct rb_verbs_peer *peer, uint32_t units)
+{
+	return peer->spent - peer->spent_known <= RB_VERBS_UNITS_MAX - units;
+}
+
+/* ---- The chain ---- */
+
+/* The next entry of the link's queue, and what its request has of it. */
+static inline struct rb_verbs_entry *rb_verbs_entry_add(const struct rb_verbs *vb,
+							struct rb_verbs_link *link, bool tells,
+							struct ibv_send_wr *request)
+{
+	uint32_t number = link->posted++, unsignalled = link->unsignalled + 1;
+	bool signals = tells || unsignalled >= RB_VERBS_SIGNAL_EACH;
+
+	request->wr_id = link->word | number;
+	request->send_flags = signals ? IBV_SEND_SIGNALED : 0;
+	link->unsignalled = signals ? 0 : unsignalled;
+	return rb_verbs_entry_at(vb, link, number);
+}
+
+/* Likewise, with the next place in the chain; the caller sets what its opcode has, and the entry.
+ */
+static inline struct rb_verbs_post *rb_verbs_chain_add(struct rb_verbs *vb,
+						       struct rb_verbs_link *link, bool tells,
+						       struct rb_verbs_entry **entry)
+{
+	struct rb_verbs_post *post;
+
+	if (vb->chain.link != link || vb->chain.end == &vb->chain.posts[RB_VERBS_CHAIN])
+		rb_verbs_ring(vb);
+	vb->chain.link = link;
+	link->peer->may = 0; /* Something else takes room. */
+	post = vb->chain.end++;
+	*entry = rb_verbs_entry_add(vb, link, tells, &post->request);
+	return post;
+}
+
+static inline void rb_verbs_part_set(struct rb_verbs_post *post, const void *from, uint32_t bytes,
+				     uint32_t key)
+{
+	post->part = (struct ibv_sge) { (uintptr_t)from, bytes, key };
+	post->request.num_sge = 1;
+}
+
+/* The entry's slot. What is short leaves with its request. */
+static inline void rb_verbs_slot_set(const struct rb_verbs *vb, const struct rb_verbs_link *link,
+				     struct rb_verbs_post *post, struct rb_verbs_entry *entry,
+				     struct rb_verbs_slot *slot, uint32_t bytes)
+{
+	entry->slot = slot;
+	if (bytes <= vb->inline_max) {
+		rb_verbs_part_set(post, slot->head, bytes, 0);
+		post->request.send_flags |= IBV_SEND_INLINE;
+	} else {
+		rb_verbs_part_set(post, slot->head, bytes, slot->chunk->mrs[link->index]->lkey);
+	}
+}
+
+/* Whether somebody waits for the completion of such a message, or of a write before it. */
+static inline bool rb_verbs_tells(uint8_t message)
+{
+	static const uint32_t telling = 1u << RB_VERBS_FIN | 1u << RB_VERBS_PUT |
+					1u << RB_VERBS_MARK | 1u << RB_VERBS_STOPPED |
+					1u << RB_VERBS_BYE | 1u << RB_VERBS_ABORT |
+					1u << RB_VERBS_HELLO;
+
+	return (telling >> message & 1u) != 0;
+}
+
+/* A slot that holds a message of that kind, with so many bytes behind its head. */
+static inline void rb_verbs_message_set(const struct rb_verbs *vb, struct rb_verbs_link *link,
+					struct rb_verbs_post *post, struct rb_verbs_entry *entry,
+					struct rb_verbs_slot *slot, uint8_t message, uint32_t bytes)
+{
+	struct rb_verbs_head *head = slot->head;
+	struct rb_verbs_peer *peer = link->peer;
+
+	head->consumed = link->reposted_said = link->reposted;
+	head->freed = peer->freed_said = peer->freed;
+	link->sent++;
+	entry->message = message;
+	entry->tries = 0;
+	rb_verbs_slot_set(vb, link, post, entry, slot, (uint32_t)sizeof(*head) + bytes);
+}
+
+static inline void rb_verbs_slot_post(struct rb_verbs *vb, struct rb_verbs_link *link,
+				      struct rb_verbs_slot *slot, uint8_t message, uint32_t bytes,
+				      uint8_t tries)
+{
+	struct rb_verbs_entry *entry;
+	struct rb_verbs_post *post = rb_verbs_chain_add(vb, link, rb_verbs_tells(message), &entry);
+
+	rb_verbs_message_set(vb, link, post, entry, slot, message, bytes);
+	entry->tries = tries;
+	post->request.opcode = IBV_WR_SEND;
+}
+
+/* ---- Receives ---- */
+
+/* One slot of the link's. 0, or errno. */
+static inline int rb_verbs_receive_post(struct rb_verbs_rail *rail,
+					const struct rb_verbs_link *link, uint64_t wr_id,
+					uint32_t slot)
+{
+	struct ibv_recv_wr *bad;
+
+	rail->receive.wr_id = wr_id;
+	rail->receive_part.addr = (uintptr_t)(link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES);
+	return ibv_post_recv(link->qp, &rail->receive, &bad);
+}
+
+#endif
