@@ -19,7 +19,7 @@ static bool wants_ranks(uint32_t n)
 	case TEST_SHORT:
 		return n <= 4 || (!test_is_interpreted() && (n == 5 || n == 8));
 	case TEST_NORMAL:
-		return n <= 17 || (n >= 31 && n <= 33) || n == 64;
+		return n <= 9 || n == 13 || (n >= 15 && n <= 17) || n == 33;
 	case TEST_LONG:
 		break;
 	}
@@ -183,7 +183,7 @@ START_TEST(every_algorithm_is_right)
 	}
 	ck_assert_uint_ge(proofs, test_is_interpreted()         ? 4u
 				  : test_length() == TEST_SHORT ? 6u
-				  : a->kind == RB_KIND_BARRIER  ? 20u
+				  : a->kind == RB_KIND_BARRIER  ? 14u
 								: 40u);
 }
 END_TEST

@@ -566,11 +566,11 @@ static void judge(const struct rb_joint *w, const struct rb_joint *original,
 
 #define ITEMS 12u
 
-/* One in three, as if drawn; short: in twelve; long: all. */
+/* One in six, as if drawn; short: in twelve; long: all. */
 static bool is_wanted(const struct mutant *m)
 {
 	uint64_t index = ((m->rank * 1000u + m->step) * MUTATION_COUNT + m->mutation) * ITEMS;
-	uint32_t one_in = test_length() == TEST_SHORT ? 12 : test_length() == TEST_LONG ? 1 : 3;
+	uint32_t one_in = test_length() == TEST_SHORT ? 12 : test_length() == TEST_LONG ? 1 : 6;
 
 	return rb_mix(index + m->item) % one_in == 0;
 }

@@ -517,7 +517,7 @@ END_TEST
 
 START_TEST(laws_hold_in_all_worlds)
 {
-	static const uint64_t counts[] = { 3000, 40000, 1000000 };
+	static const uint64_t counts[] = { 3000, 12000, 1000000 };
 	struct seeds seeds =
 		seeds_from(__func__, 1, test_is_interpreted() ? 600 : counts[test_length()]);
 	uint64_t count = seeds.left;

@@ -274,7 +274,7 @@ START_TEST(any_completion_may_fail)
 	const int f = _i / 2;
 	uint32_t rails = 1 + (uint32_t)(_i % 2);
 	uint64_t nth = 1, again = 0, spares = 0;
-	uint64_t step = test_length() == TEST_SHORT ? 11 : test_length() == TEST_LONG ? 1 : 3;
+	uint64_t step = test_length() == TEST_SHORT ? 11 : test_length() == TEST_LONG ? 1 : 5;
 	struct job job;
 
 	do {

@@ -4,5 +4,6 @@
 #
 # usage: campaign.sh RUBATO-SIM FIRST_SEED SEEDS
 seeds=$3
-[[ ${TEST_LENGTH-normal} == short ]] && seeds=$((seeds / 50))
+[[ ${TEST_LENGTH-normal} == short ]] && seeds=$((seeds / 10))
+[[ ${TEST_LENGTH-normal} == long ]] && seeds=$((seeds * 10))
 exec "$1" campaign --seeds "$seeds" --seed "$2"

@@ -4,6 +4,6 @@
 #
 # usage: laws.sh RUBATO-SIM FIRST_SEED SEEDS [OPTIONS]
 seeds=$3
-[[ ${TEST_LENGTH-normal} == short ]] && seeds=$((seeds / 20))
-[[ ${TEST_LENGTH-normal} == long ]] && seeds=$((seeds * 10))
+[[ ${TEST_LENGTH-normal} == short ]] && seeds=$((seeds / 10))
+[[ ${TEST_LENGTH-normal} == long ]] && seeds=$((seeds * 20))
 exec "$1" laws --seed "$2" --seeds "$seeds" "${@:4}"
