@@ -12,9 +12,13 @@
  *           bare    likewise, between buffers that are registered for the message
  *
  * Two endpoints, or two pairs of queues, in one thread on mock devices. The plain loop sends what
- * the transport sends: messages as long as its own, into receives that it posts again, of eight one
- * that tells its completion; a put is four writes and a message behind them, a large message has an
- * invitation as well.
+ * the transport sends, and as a program without a transport would: a head with tag, signature,
+ * size, number and what is given back, filled for each message, its payload copied behind it; into
+ * receives that it posts again, of eight one that tells its completion. It counts the peer's slots
+ * and its own entries, and takes a message that has the number, tag, signature and size that are
+ * due. A put is four writes and a message behind them, a large message has an invitation as well.
+ * It has one peer, one rail, one message at a time that it knows to be next, and it ends where
+ * anything fails: it keeps nothing that could be sent again.
  */
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -223,14 +227,23 @@ static void ours(enum what what, long times)
 #define SIGNAL_EACH 8u
 #define COMPLETIONS 16
 #define PIECE ((uint32_t)1 << 18)
-#define MESSAGE_BYTES (sizeof(struct rb_verbs_head) + SMALL)
-#define INVITATION_BYTES (sizeof(struct rb_verbs_head) + sizeof(struct rb_verbs_target))
+#define WINDOW 56u
 
 struct plain {
 	struct end end;
-	uint32_t rkey, unsignalled, posted, completed;
+	uint32_t rkey, unsignalled, posted, retired; /* Entries. */
+	uint32_t sent, known, reposted;              /* Slots. */
+	uint32_t number, their_number;
 	uint64_t remote;
-	uint8_t head[2 * sizeof(struct rb_verbs_head)], got[SMALL];
+	struct rb_verbs_head head;
+	uint8_t payload[SMALL + sizeof(struct rb_verbs_target)];
+};
+
+struct letter { /* What both ends know of a message. */
+	struct rb_tag tag;
+	struct rb_signature signature;
+	size_t size_bytes;
+	void *from, *to;
 };
 
 static void plain_receive(struct plain *p, uint32_t slot)
@@ -242,10 +255,27 @@ static void plain_receive(struct plain *p, uint32_t slot)
 	demand(ibv_post_recv(p->end.qp, &wr, &bad) == 0, "a receive cannot be posted");
 }
 
-static void plain_send(struct plain *p, uint32_t bytes)
+/* Into the head and behind it; how long it is. */
+static uint32_t plain_fill(struct plain *p, const struct letter *letter, uint8_t message)
 {
-	struct ibv_sge sge = { (uintptr_t)p->head, bytes, 0 };
-	struct ibv_send_wr *bad, wr = { .wr_id = UINT64_MAX,
+	demand(p->sent - p->known < WINDOW && p->posted - p->retired < QUEUE, "no room");
+	p->sent++;
+	p->head = (struct rb_verbs_head) { .message = message,
+					   .bytes = (uint16_t)letter->size_bytes,
+					   .consumed = p->reposted,
+					   .number = p->number++,
+					   .tag = letter->tag,
+					   .signature = letter->signature,
+					   .size_bytes = letter->size_bytes };
+	if (letter->size_bytes > 0)
+		memcpy(p->payload, letter->from, letter->size_bytes);
+	return (uint32_t)(sizeof(p->head) + letter->size_bytes);
+}
+
+static void plain_send(struct plain *p, const struct letter *letter)
+{
+	struct ibv_sge sge = { (uintptr_t)&p->head, plain_fill(p, letter, RB_VERBS_EAGER), 0 };
+	struct ibv_send_wr *bad, wr = { .wr_id = UINT64_C(1) << 63 | ++p->posted,
 					.sg_list = &sge,
 					.num_sge = 1,
 					.opcode = IBV_WR_SEND,
@@ -258,70 +288,78 @@ static void plain_send(struct plain *p, uint32_t bytes)
 	demand(ibv_post_send(p->end.qp, &wr, &bad) == 0, "a message cannot be posted");
 }
 
-/* Until a message has come: its bytes are taken, and its slot is posted again. */
-static void plain_take(struct plain *p)
+/* It is the one that is due. */
+static void plain_arrived(struct plain *p, const struct letter *letter, const struct ibv_wc *wc)
+{
+	const uint8_t *slot = p->end.memory + wc->wr_id * RB_VERBS_SLOT_BYTES;
+	const struct rb_verbs_head *head = (const void *)slot;
+
+	demand(wc->byte_len == sizeof(*head) + head->bytes && head->number == p->their_number++ &&
+		       head->consumed - p->known <= p->sent - p->known &&
+		       rb_tag_same(head->tag, letter->tag) &&
+		       rb_signature_same(&head->signature, &letter->signature) &&
+		       head->size_bytes == letter->size_bytes,
+	       "a message is another one");
+	p->known = head->consumed;
+	if (head->bytes > 0)
+		memcpy(letter->to, head + 1, head->bytes);
+	plain_receive(p, (uint32_t)wc->wr_id);
+	p->reposted++;
+}
+
+/* Until a message has come, or (NULL) all that was posted has completed. */
+static void plain_take(struct plain *p, const struct letter *letter)
 {
 	struct ibv_wc wc[COMPLETIONS];
 	bool came = false;
 
-	for (uint32_t rounds = 0; !came; rounds++) {
+	for (uint32_t rounds = 0; letter != NULL ? !came : p->retired != p->posted; rounds++) {
 		int count = ibv_poll_cq(p->end.cq, COMPLETIONS, wc);
 
-		demand(count >= 0 && rounds < 100000, "a message does not come");
+		demand(count >= 0 && rounds < 100000, "nothing comes");
 		for (int i = 0; i < count; i++) {
 			demand(wc[i].status == IBV_WC_SUCCESS, "a completion has failed");
-			if (wc[i].wr_id == UINT64_MAX) {
-				p->completed++;
+			if (wc[i].wr_id >> 63 != 0) {
+				p->retired = (uint32_t)wc[i].wr_id;
 				continue;
 			}
-			memcpy(p->got, p->end.memory + wc[i].wr_id * RB_VERBS_SLOT_BYTES, SMALL);
-			plain_receive(p, (uint32_t)wc[i].wr_id);
+			demand(letter != NULL, "a message that is not due");
+			plain_arrived(p, letter, &wc[i]);
 			came = true;
 		}
 	}
 }
 
 /* The pieces of 1 MiB by one doorbell, and the message behind them that tells the completion. */
-static void plain_write(struct plain *p)
+static void plain_write(struct plain *p, const struct letter *letter, size_t size_bytes)
 {
 	struct ibv_send_wr wr[LARGE / PIECE + 1] = { 0 }, *bad;
 	struct ibv_sge sge[LARGE / PIECE + 1];
-	uint32_t count = LARGE / PIECE;
+	uint32_t count = 0;
 
-	for (uint32_t i = 0; i < count; i++) {
-		sge[i] = (struct ibv_sge) { (uintptr_t)p->end.memory + i * PIECE, PIECE,
-					    p->end.mr->lkey };
-		wr[i].wr_id = UINT64_MAX;
-		wr[i].sg_list = &sge[i];
-		wr[i].num_sge = 1;
-		wr[i].opcode = IBV_WR_RDMA_WRITE;
-		wr[i].wr.rdma.remote_addr = p->remote + i * PIECE;
-		wr[i].wr.rdma.rkey = p->rkey;
-		wr[i].next = &wr[i + 1];
+	for (size_t at = 0; at < size_bytes; at += PIECE, count++) {
+		size_t bytes = size_bytes - at < PIECE ? size_bytes - at : PIECE;
+
+		demand(p->posted - p->retired < QUEUE, "no room");
+		sge[count] = (struct ibv_sge) { (uintptr_t)p->end.memory + at, (uint32_t)bytes,
+						p->end.mr->lkey };
+		wr[count].wr_id = UINT64_C(1) << 63 | ++p->posted;
+		wr[count].sg_list = &sge[count];
+		wr[count].num_sge = 1;
+		wr[count].opcode = IBV_WR_RDMA_WRITE;
+		wr[count].wr.rdma.remote_addr = p->remote + at;
+		wr[count].wr.rdma.rkey = p->rkey;
+		wr[count].next = &wr[count + 1];
 	}
-	sge[count] = (struct ibv_sge) { (uintptr_t)p->head, sizeof(struct rb_verbs_head), 0 };
-	wr[count].wr_id = UINT64_MAX;
+	sge[count] =
+		(struct ibv_sge) { (uintptr_t)&p->head, plain_fill(p, letter, RB_VERBS_PUT), 0 };
+	wr[count].wr_id = UINT64_C(1) << 63 | ++p->posted;
 	wr[count].sg_list = &sge[count];
 	wr[count].num_sge = 1;
 	wr[count].opcode = IBV_WR_SEND;
 	wr[count].send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+	p->unsignalled = 0;
 	demand(ibv_post_send(p->end.qp, wr, &bad) == 0, "writes cannot be posted");
-}
-
-static void plain_await(struct plain *p, uint32_t completed)
-{
-	struct ibv_wc wc[COMPLETIONS];
-
-	for (uint32_t rounds = 0; p->completed != completed; rounds++) {
-		int count = ibv_poll_cq(p->end.cq, COMPLETIONS, wc);
-
-		demand(count >= 0 && rounds < 100000, "a write does not complete");
-		for (int i = 0; i < count; i++) {
-			demand(wc[i].wr_id == UINT64_MAX && wc[i].status == IBV_WC_SUCCESS,
-			       "what completes is no write");
-			p->completed++;
-		}
-	}
 }
 
 static struct ibv_mr *plain_register(struct plain *p, int access)
@@ -333,14 +371,15 @@ static struct ibv_mr *plain_register(struct plain *p, int access)
 }
 
 static __attribute__((noinline)) void plain_message(struct plain *from, struct plain *to,
-						    enum what what)
+						    const struct letter *letter, enum what what)
 {
 	struct ibv_mr *source = NULL, *target = NULL;
-	uint32_t completed;
+	struct rb_verbs_target invitation = { .address = to->remote };
+	struct letter other = *letter;
 
 	if (what == SMALL_ONE) {
-		plain_send(from, MESSAGE_BYTES);
-		plain_take(to);
+		plain_send(from, letter);
+		plain_take(to, letter);
 		return;
 	}
 	if (what == BARE) {
@@ -348,13 +387,15 @@ static __attribute__((noinline)) void plain_message(struct plain *from, struct p
 		source = plain_register(from, 0);
 	}
 	if (what != PUT) {
-		plain_send(to, INVITATION_BYTES);
-		plain_take(from);
+		other.size_bytes = sizeof(invitation);
+		other.from = other.to = &invitation;
+		plain_send(to, &other);
+		plain_take(from, &other);
 	}
-	completed = from->completed + 1;
-	plain_write(from);
-	plain_take(to);
-	plain_await(from, completed);
+	other.size_bytes = 0;
+	plain_write(from, &other, LARGE);
+	plain_take(to, &other);
+	plain_take(from, NULL);
 	if (what == BARE)
 		demand(ibv_dereg_mr(source) == 0 && ibv_dereg_mr(target) == 0,
 		       "a registration does not end");
@@ -401,6 +442,20 @@ static void end_drop(struct end *end)
 	free(end->memory);
 }
 
+/* What a caller does. */
+static __attribute__((noinline)) void plain_letter(struct plain *from, struct plain *to,
+						   enum what what, uint64_t number)
+{
+	uint64_t payload = number, got = 0;
+	struct letter letter = { .tag = rb_tag_message(0, RB_TAG_ONESHOT, number, 0),
+				 .size_bytes = SMALL,
+				 .from = &payload,
+				 .to = &got };
+
+	plain_message(from, to, &letter, what);
+	demand(what != SMALL_ONE || got == payload, "a message is another one");
+}
+
 static void plain(enum what what, long times)
 {
 	static struct plain sides[2];
@@ -415,8 +470,8 @@ static void plain(enum what what, long times)
 			plain_receive(&sides[r], i);
 	}
 	for (long i = 0; i < times; i++) {
-		plain_message(&sides[0], &sides[1], what);
-		plain_message(&sides[1], &sides[0], what);
+		plain_letter(&sides[0], &sides[1], what, 2 * (uint64_t)i);
+		plain_letter(&sides[1], &sides[0], what, 2 * (uint64_t)i + 1);
 	}
 	end_drop(&sides[0].end);
 	end_drop(&sides[1].end);

@@ -285,29 +285,37 @@ static inline void take(struct rb_verbs *vb, struct rb_verbs_rail *rail, const s
 		take_any(vb, rail, wc);
 }
 
-static inline __attribute__((always_inline)) uint32_t rail_progress(struct rb_verbs *vb,
-								    struct rb_verbs_rail *rail)
+/* What one call of libibverbs has given: so many, or less than none. */
+static inline __attribute__((always_inline)) int taken(struct rb_verbs *vb,
+						       struct rb_verbs_rail *rail)
 {
 	struct ibv_wc wc[COMPLETIONS];
-	uint32_t total = 0;
-	int count;
+	int count = ibv_poll_cq(rail->cq, COMPLETIONS, wc);
 
-	do {
-		count = ibv_poll_cq(rail->cq, COMPLETIONS, wc);
-		if (count <= 0)
-			break;
-		for (const struct ibv_wc *at = wc; at != &wc[count]; at++)
-			take(vb, rail, at);
+	for (const struct ibv_wc *at = wc, *end = wc + count; at < end; at++)
+		take(vb, rail, at);
+	return count;
+}
+
+/* The rest of a rail's, of which `count` were taken; how many there were. */
+static uint32_t rail_progress(struct rb_verbs *vb, struct rb_verbs_rail *rail, int count)
+{
+	uint32_t total = 0;
+
+	while (count == COMPLETIONS && total < vb->cq_entries) {
 		total += (uint32_t)count;
-	} while (count == COMPLETIONS && total < vb->cq_entries);
-	if (count < 0 && !rail->dead) {
+		count = taken(vb, rail);
+	}
+	if (count >= 0)
+		return total + (uint32_t)count;
+	if (!rail->dead) {
 		rail->dead = true;
 		rb_verbs_rail_fail(vb, rail, "its completion queue has failed");
 	}
 	return total;
 }
 
-static __attribute__((noinline)) void stirred_go_on(struct rb_verbs *vb)
+static void stirred_go_on(struct rb_verbs *vb)
 {
 	struct rb_verbs_peer *peer, *stirred = vb->stirred;
 
@@ -321,24 +329,31 @@ static __attribute__((noinline)) void stirred_go_on(struct rb_verbs *vb)
 }
 
 /* All that is there is taken before anything follows from it: what a peer has sent to stop us is
- * read before we go on. */
-static inline __attribute__((always_inline)) uint32_t progress(struct rb_verbs *vb)
+ * read before we go on. `count` were taken of the first rail. */
+static uint32_t progress_rest(struct rb_verbs *vb, int count)
 {
-	const struct rb_verbs_rail *end = &vb->rails[vb->rail_count];
-	uint32_t total = 0;
+	uint32_t total = rail_progress(vb, &vb->rails[0], count);
 
 	RB_ASSERT(vb->posting == NULL); /* Nobody looks for completions in the midst of a post. */
-	for (struct rb_verbs_rail *rail = vb->rails; rail < end; rail++)
-		total += rail_progress(vb, rail);
-	if (vb->stirred != NULL)
-		stirred_go_on(vb);
+	for (uint32_t i = 1; i < vb->rail_count; i++)
+		total += rail_progress(vb, &vb->rails[i], taken(vb, &vb->rails[i]));
+	stirred_go_on(vb);
 	rb_verbs_ring(vb);
 	return total;
 }
 
 uint32_t rb_verbs_progress(struct rb_verbs *vb)
 {
-	return progress(vb);
+	return progress_rest(vb, taken(vb, &vb->rails[0]));
+}
+
+/* A poll's first round goes on; and a few more, until there is something to tell. */
+static __attribute__((noinline)) void poll_rest(struct rb_verbs *vb, int count)
+{
+	uint32_t total = progress_rest(vb, count);
+
+	for (int i = 1; i < ROUNDS && total != 0 && vb->done_first == NULL; i++)
+		total = rb_verbs_progress(vb);
 }
 
 static __attribute__((noinline)) void check(struct rb_verbs *vb)
@@ -353,10 +368,13 @@ struct rb_request *rb_verbs_poll(struct rb_endpoint *ep)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 	struct rb_request *done;
+	int count = taken(vb, &vb->rails[0]);
 
-	/* A few rounds for one poll, until there is something to tell. */
-	for (int i = 0; i < ROUNDS && progress(vb) != 0 && vb->done_first == NULL; i++)
-		;
+	/* Mostly what has come is one message, and nothing follows from it. */
+	if (count == COMPLETIONS || count < 0 || vb->rail_count > 1 ||
+	    ((uintptr_t)vb->stirred | (uintptr_t)vb->chain.link) != 0 ||
+	    (count > 0 && vb->done_first == NULL))
+		poll_rest(vb, count);
 	if (++vb->rounds >= RB_VERBS_ROUNDS_PER_CHECK)
 		check(vb);
 	done = vb->done_first;

@@ -273,6 +273,10 @@ void rb_verbs_tell(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_hea
 	size_t moved = 0;
 	bool through = false;
 
+	if (peer->halts == 0 && peer->out_first == NULL && peer->link_count > 0 &&
+	    payload_bytes <= RB_VERBS_PAYLOAD_MAX && rb_verbs_flows(peer) &&
+	    stream_say(vb, peer, head, head->message, payload, payload_bytes))
+		return; /* Nearly always. */
 	if (peer->lost || peer->parted || peer->link_count == 0)
 		return;
 	if (peer->out_first == NULL)
@@ -415,23 +419,40 @@ static size_t spread_bytes(const struct rb_verbs_peer *peer, size_t size_bytes)
 	return share < RB_VERBS_PIECE_BYTES ? share : RB_VERBS_PIECE_BYTES;
 }
 
-/* From registered memory or from a copy in a slot. False: no room now. */
-static inline bool piece_write(struct rb_verbs *vb, struct rb_verbs_link *link,
-			       struct rb_verbs_flight *flight, uint64_t id, uint32_t bytes,
-			       bool tells)
+/* From registered memory. */
+static inline void registered_write(struct rb_verbs *vb, struct rb_verbs_link *link,
+				    struct rb_verbs_flight *flight, uint64_t id, uint32_t bytes,
+				    bool tells)
+{
+	const uint8_t *from = flight->request->buffer;
+	uint64_t offset = flight->moved;
+	struct rb_verbs_entry *entry;
+	struct rb_verbs_post *post = rb_verbs_chain_add(vb, link, tells, &entry);
+
+	entry->slot = NULL;
+	entry->flight = id;
+	entry->offset = offset;
+	entry->bytes = bytes;
+	entry->message = entry->tries = 0;
+	flight->rails |= (uint8_t)(1u << link->index);
+	link->bytes_out += bytes;
+	post->request.opcode = IBV_WR_RDMA_WRITE;
+	post->request.wr.rdma.remote_addr = flight->address + offset;
+	post->request.wr.rdma.rkey = flight->keys[link->index];
+	rb_verbs_part_set(post, from + offset, bytes, flight->local_keys[link->index]);
+}
+
+/* From a copy in a slot. False: there is no memory for one now. */
+static bool copied_write(struct rb_verbs *vb, struct rb_verbs_link *link,
+			 struct rb_verbs_flight *flight, uint64_t id, uint32_t bytes, bool tells)
 {
 	struct rb_verbs_entry entry = { .flight = id, .offset = flight->moved, .bytes = bytes };
 
-	if (link == NULL || !rb_verbs_is_live(link) ||
-	    !rb_verbs_has_entries(link, vb->queue_writes))
+	RB_ASSERT(bytes <= RB_VERBS_SLOT_BYTES);
+	entry.slot = rb_verbs_slot_take(vb);
+	if (entry.slot == NULL)
 		return false;
-	if (flight->local_keys[0] == 0) {
-		RB_ASSERT(bytes <= RB_VERBS_SLOT_BYTES);
-		entry.slot = rb_verbs_slot_take(vb);
-		if (entry.slot == NULL)
-			return false;
-		memcpy(entry.slot->head, rb_verbs_source(flight) + entry.offset, bytes);
-	}
+	memcpy(entry.slot->head, rb_verbs_source(flight) + entry.offset, bytes);
 	write_post(vb, link, flight, &entry, tells);
 	return true;
 }
@@ -458,7 +479,12 @@ bool rb_verbs_write_pieces(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 
 		if (flight->out >= out_max)
 			return false;
-		if (!piece_write(vb, link, flight, id, (uint32_t)piece, tells))
+		if (link == NULL || !rb_verbs_is_live(link) ||
+		    !rb_verbs_has_entries(link, vb->queue_writes))
+			return rb_verbs_spare_write(vb, flight);
+		if (registered)
+			registered_write(vb, link, flight, id, (uint32_t)piece, tells);
+		else if (!copied_write(vb, link, flight, id, (uint32_t)piece, tells))
 			return rb_verbs_spare_write(vb, flight);
 		if (peer->lost)
 			return false; /* And the flight has ended. */
@@ -560,21 +586,42 @@ static void entry_text(const struct rb_verbs_entry *entry, uint32_t rank, char *
 		(void)snprintf(text, text_bytes, "asking whether rank %u is there", rank);
 }
 
+/* So many writes of a flight are through. */
+static void writes_ended(struct rb_verbs *vb, const struct rb_verbs_link *link, uint64_t id,
+			 uint32_t count)
+{
+	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, id);
+
+	if (flight == NULL || link->peer->lost)
+		return;
+	RB_ASSERT(flight->out >= count);
+	flight->out -= count;
+	if (flight->out == 0)
+		rb_verbs_written_last(vb, flight);
+}
+
 void rb_verbs_retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number)
 {
+	uint64_t id = 0;
+	uint32_t writes = 0; /* Of that flight, one after the other. */
+
 	while ((int32_t)(number - link->retired) > 0) {
 		struct rb_verbs_entry *entry = rb_verbs_entry_at(vb, link, link->retired++);
-		struct rb_verbs_flight *flight;
 
 		rb_verbs_slot_give(vb, entry->slot);
 		entry->slot = NULL;
 		if (entry->message != 0)
 			continue;
 		link->bytes_out -= entry->bytes;
-		flight = rb_verbs_flight_find(vb, entry->flight);
-		if (flight != NULL && !link->peer->lost)
-			rb_verbs_written(vb, flight);
+		if (entry->flight != id && writes > 0) {
+			writes_ended(vb, link, id, writes);
+			writes = 0;
+		}
+		id = entry->flight;
+		writes++;
 	}
+	if (writes > 0)
+		writes_ended(vb, link, id, writes);
 }
 
 /* An entry has failed, or was flushed behind one that has: it stays, for what may have to be done
