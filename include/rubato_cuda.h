@@ -20,7 +20,8 @@
  * Sends and receives take it as well, with the host's memory at the other end or a device's.
  * Relaxed operations take it, too: rubato_partial_contribute and rubato_lagged_accumulate read a
  * device's vector, rubato_partial_collect writes one, and each is the caller's again when the call
- * returns; the input must be there when it is made. What is acquired or lent is the host's.
+ * returns; the input must be there when it is made. What is acquired or lent is the host's, but of
+ * rubato_cuda_lagged_create.
  *
  * Ranks that are processes of one node map each other's device memory, and keep it mapped for the
  * next call: memory of the application's own that collectives have used is not free for others when
@@ -82,6 +83,18 @@ RUBATO_API rubato_status rubato_cuda_free(rubato_comm *comm, void *memory);
  * thread, or a stream that is being captured into a graph), TIMEOUT.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_start(rubato_op *operation, void *stream);
+
+/*
+ * rubato_lagged_create, with vectors on the communicator's device: what rubato_lagged_acquire
+ * gives, and collect and flush lend, is its memory; gradients may still lie anywhere. The device
+ * adds them up and divides, with the host's bits, and the calls wait for that; the allreduces are
+ * those of device memory. Other ranks may have theirs on the host. Memory on the device: 2 (lag +
+ * 1) vectors, and one more for gradients of the host. Errors besides: UNSUPPORTED (no device in
+ * use).
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status
+rubato_cuda_lagged_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
+			  uint32_t lag, rubato_lagged **lagged);
 
 #ifdef __cplusplus
 }

@@ -113,38 +113,48 @@ static void bytes_copy(struct rb_engine *engine, void *to, const void *from, uin
 		rb_engine_enter(engine);
 }
 
-static rubato_status piece_begin(struct rb_device_copy *copy, struct piece *piece, uint8_t *room,
-				 const struct sides *sides, uint64_t first)
+static rubato_status piece_start(struct rb_device_copy *copy, struct piece *piece,
+				 const struct rb_reduce *reduce, uint32_t element_bytes)
 {
 	struct rb_work *work;
-	uint64_t left = sides->bytes - first;
 
-	*piece =
-		(struct piece) { .first = first, .bytes = left < PIECE_BYTES ? left : PIECE_BYTES };
-	if (sides->to_device)
-		bytes_copy(copy->engine, room, sides->from + first, piece->bytes);
+	RB_ASSERT(reduce->from_count <= RB_OPERANDS_INLINE);
 	piece->slot = rb_slot_take(copy->engine);
 	if (piece->slot == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "%s: a copy", copy->name);
+		return RB_FAIL(RUBATO_ERR_MEMORY, "%s: work of a device", copy->name);
 	piece->begun = true;
 	piece->slot->is_work = true;
 	piece->slot->owner = piece;
 	piece->slot->done = piece_done;
 	work = &piece->slot->work;
 	memset(work, 0, sizeof(*work));
-	work->operands[0] = sides->to_device ? room : sides->from + first;
-	work->reduce = (struct rb_reduce) { .type = RUBATO_UINT8,
-					    .op = RUBATO_SUM,
-					    .to = sides->to_device ? sides->to + first : room,
-					    .from = work->operands,
-					    .from_count = 1,
-					    .count = piece->bytes };
-	work->element_bytes = 1;
+	memcpy(work->operands, reduce->from, reduce->from_count * sizeof(reduce->from[0]));
+	work->reduce = *reduce;
+	work->reduce.from = work->operands;
+	work->element_bytes = element_bytes;
 	work->owner = piece->slot;
 	copy->device->ops->start(copy->device, work);
 	if (work->state == RB_WORK_DONE)
 		piece_over(copy->engine, piece);
 	return RUBATO_OK;
+}
+
+static rubato_status piece_begin(struct rb_device_copy *copy, struct piece *piece, uint8_t *room,
+				 const struct sides *sides, uint64_t first)
+{
+	const void *from = sides->to_device ? room : sides->from + first;
+	struct rb_reduce move = { .type = RUBATO_UINT8, .op = RUBATO_SUM };
+	uint64_t left = sides->bytes - first;
+
+	*piece =
+		(struct piece) { .first = first, .bytes = left < PIECE_BYTES ? left : PIECE_BYTES };
+	if (sides->to_device)
+		bytes_copy(copy->engine, room, sides->from + first, piece->bytes);
+	move.to = sides->to_device ? sides->to + first : room;
+	move.from = &from;
+	move.from_count = 1;
+	move.count = piece->bytes;
+	return piece_start(copy, piece, &move, 1);
 }
 
 /* Until the device is through with it. */
@@ -258,6 +268,36 @@ rubato_status rb_device_copy_out(struct rb_device_copy *copy, const char *call, 
 				 const void *from, uint64_t bytes, uint64_t timeout_ns)
 {
 	return any_copy(copy, call, &(struct sides) { to, from, bytes, true }, timeout_ns);
+}
+
+static rubato_status reduce_run(struct rb_device_copy *copy, const struct rb_reduce *reduce,
+				uint32_t element_bytes, uint64_t timeout_ns)
+{
+	const struct sides none = { .to_device = true }; /* Nothing comes to the host. */
+	struct piece piece = { .bytes = 0 };
+
+	RB_TRY(piece_start(copy, &piece, reduce, element_bytes));
+	return piece_end(copy, &piece, copy->rooms, &none, timeout_ns);
+}
+
+rubato_status rb_device_reduce(struct rb_device_copy *copy, const char *call,
+			       struct rb_executor *device, const struct rb_reduce *reduce,
+			       uint32_t element_bytes, uint64_t timeout_ns)
+{
+	struct rb_engine *engine = copy->engine;
+	rubato_status err;
+
+	rb_engine_enter(engine);
+	copy->name = call;
+	err = rooms_make(copy, device);
+	if (err == RUBATO_OK) {
+		copy->poller.ops = &poller_ops;
+		rb_engine_add_poller(engine, &copy->poller);
+		err = reduce_run(copy, reduce, element_bytes, timeout_ns);
+		rb_engine_remove_poller(engine, &copy->poller);
+	}
+	rb_engine_leave(engine);
+	return err;
 }
 
 void rb_device_copy_fini(struct rb_device_copy *copy)

@@ -7,14 +7,19 @@
  * vector, out of place, so that the lent result outlives the accumulation that follows, and one of
  * its weight, started with it. An average is divided by the true sum of weights, which is known
  * when the result is collected.
+ *
+ * Vectors lie on the host, or, as rubato_cuda_lagged_create says, on a device, which then adds up
+ * and divides; their allreduces are as any others of device memory.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hollow.h"
+#include "rubato_cuda.h"
 #include "runtime/comm.h"
 #include "runtime/devices/device_copy.h"
+#include "runtime/devices/devices.h"
 
 struct slot {
 	void *in, *out;
@@ -33,7 +38,9 @@ struct rubato_lagged {
 	rb_reduce_fn reduce;
 	struct slot *slots;
 	struct rb_device_copy copy;
-	void *gradient; /* One that came from a device; NULL: none has. */
+	struct rb_executor *device; /* Where the vectors lie; NULL: on the host. */
+	void *gradient;             /* One that came from the other side; NULL: none has. */
+	void *zeros;                /* For the device; NULL: none were needed yet. */
 };
 
 static struct slot *slot_of(struct rubato_lagged *l, uint64_t number)
@@ -119,23 +126,48 @@ static rubato_status agree(const struct rubato_lagged *l, uint32_t lag, rubato_s
 	return mine == RUBATO_OK ? err : RB_FAIL(mine, "%s", text);
 }
 
-static rubato_status slot_make(struct rubato_lagged *l, struct slot *slot)
+static rubato_status vector_make(struct rubato_lagged *l, void **out)
 {
 	size_t bytes = (size_t)bytes_of(l);
 
+	return l->device != NULL ? rubato_cuda_alloc(l->comm, bytes > 0 ? bytes : 1, out)
+				 : rubato_alloc(l->comm, bytes, out);
+}
+
+static void vector_free(struct rubato_lagged *l, void *vector)
+{
+	if (l->device != NULL)
+		(void)rubato_cuda_free(l->comm, vector);
+	else
+		(void)rubato_free(l->comm, vector);
+}
+
+static rubato_status slot_make(struct rubato_lagged *l, struct slot *slot)
+{
 	slot->clean = true;
-	RB_TRY(rubato_alloc(l->comm, bytes, &slot->in));
+	RB_TRY(vector_make(l, &slot->in));
 	if (rb_hollow(slot->in))
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "lagged: this simulation has no memory");
-	RB_TRY(rubato_alloc(l->comm, bytes, &slot->out));
+	RB_TRY(vector_make(l, &slot->out));
 	RB_TRY(rubato_op_allreduce(l->comm, slot->in, slot->out, l->count, l->type, RUBATO_SUM,
 				   &slot->data));
 	return rubato_op_allreduce(l->comm, &slot->weights[0], &slot->weights[1], 1, RUBATO_INT64,
 				   RUBATO_SUM, &slot->weight);
 }
 
-rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count, rubato_type type,
-				   rubato_operator op, uint32_t lag, rubato_lagged **lagged)
+static rubato_status device_find(struct rubato_lagged *l)
+{
+	rb_engine_enter(&l->comm->engine);
+	l->device = rb_devices_cuda(&l->comm->engine);
+	rb_engine_leave(&l->comm->engine);
+	return l->device != NULL
+		       ? RUBATO_OK
+		       : RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				 "lagged: this communicator has no CUDA device: rubato_cuda_use");
+}
+
+static rubato_status create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
+			    uint32_t lag, bool on_device, rubato_lagged **lagged)
 {
 	struct rubato_lagged *l;
 	rubato_status err;
@@ -152,6 +184,8 @@ rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count, rubato_typ
 	l->op = op;
 	l->reduce = rb_reduce_best();
 	err = arguments_check(count, type, op, lag);
+	if (err == RUBATO_OK && on_device)
+		err = device_find(l);
 	if (err == RUBATO_OK) {
 		l->slots = calloc(lag + 1, sizeof(*l->slots));
 		l->slot_count = l->slots != NULL ? lag + 1 : 0;
@@ -170,6 +204,18 @@ rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count, rubato_typ
 	}
 	*lagged = l;
 	return RUBATO_OK;
+}
+
+rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count, rubato_type type,
+				   rubato_operator op, uint32_t lag, rubato_lagged **lagged)
+{
+	return create(comm, count, type, op, lag, false, lagged);
+}
+
+rubato_status rubato_cuda_lagged_create(rubato_comm *comm, uint64_t count, rubato_type type,
+					rubato_operator op, uint32_t lag, rubato_lagged **lagged)
+{
+	return create(comm, count, type, op, lag, true, lagged);
 }
 
 /* Those in flight end first: their buffers are others' to read and write until then. */
@@ -208,13 +254,18 @@ rubato_status rubato_lagged_free(rubato_lagged *l)
 		rubato_op_free(slot->weight);
 		if (err != RUBATO_OK)
 			continue; /* Peers may still write there: finalize frees it. */
-		(void)rubato_free(l->comm, slot->in);
-		(void)rubato_free(l->comm, slot->out);
+		vector_free(l, slot->in);
+		vector_free(l, slot->out);
+	}
+	if (l->device != NULL && l->gradient != NULL) {
+		vector_free(l, l->gradient);
+		l->gradient = NULL;
 	}
 	rb_engine_enter(&l->comm->engine);
 	rb_device_copy_fini(&l->copy);
 	rb_engine_leave(&l->comm->engine);
 	free(l->gradient);
+	free(l->zeros);
 	free(l->slots);
 	free(l);
 	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", text);
@@ -234,11 +285,38 @@ static rubato_status slot_open(struct rubato_lagged *l, struct slot **slot)
 	return RUBATO_OK;
 }
 
-static void slot_zero(struct rubato_lagged *l, struct slot *slot)
+/* Neither waits for a peer. `call`: for errors. */
+static rubato_status vector_reduce(struct rubato_lagged *l, const char *call,
+				   const struct rb_reduce *reduce)
+{
+	if (l->device != NULL)
+		return rb_device_reduce(&l->copy, call, l->device, reduce,
+					(uint32_t)rubato_type_bytes(l->type), l->comm->timeout_ns);
+	l->reduce(reduce);
+	return RUBATO_OK;
+}
+
+static rubato_status vector_zero(struct rubato_lagged *l, const char *call, void *vector)
+{
+	if (l->device == NULL) {
+		memset(vector, 0, (size_t)bytes_of(l));
+		return RUBATO_OK;
+	}
+	if (l->zeros == NULL)
+		l->zeros = calloc(1, (size_t)bytes_of(l) + 1);
+	if (l->zeros == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "%s: %llu bytes", call,
+			       (unsigned long long)bytes_of(l));
+	return rb_device_copy_out(&l->copy, call, vector, l->zeros, bytes_of(l),
+				  l->comm->timeout_ns);
+}
+
+static rubato_status slot_zero(struct rubato_lagged *l, const char *call, struct slot *slot)
 {
 	if (slot->clean)
-		memset(slot->in, 0, (size_t)bytes_of(l));
+		RB_TRY(vector_zero(l, call, slot->in));
 	slot->clean = false;
+	return RUBATO_OK;
 }
 
 rubato_status rubato_lagged_acquire(rubato_lagged *l, void **buffer)
@@ -248,34 +326,42 @@ rubato_status rubato_lagged_acquire(rubato_lagged *l, void **buffer)
 	if (l == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged acquire: NULL");
 	RB_TRY(slot_open(l, &slot));
-	slot_zero(l, slot);
+	RB_TRY(slot_zero(l, "lagged acquire", slot));
 	*buffer = slot->in;
 	return RUBATO_OK;
 }
 
+/* From wherever it lies to where the vectors are, which is not the device that it is on. */
 static rubato_status gradient_copy(struct rubato_lagged *l, void *to, const void *from)
 {
-	return rb_device_copy_in(&l->copy, "lagged accumulate", to, from, bytes_of(l),
-				 l->comm->timeout_ns);
+	return (l->device != NULL ? rb_device_copy_out : rb_device_copy_in)(
+		&l->copy, "lagged accumulate", to, from, bytes_of(l), l->comm->timeout_ns);
 }
 
-/* Where processors read it. */
-static rubato_status gradient_reach(struct rubato_lagged *l, const void **gradient)
+/* Whether it lies where the vectors do. */
+static rubato_status gradient_find(struct rubato_lagged *l, const void *gradient, bool *near)
 {
 	struct rb_engine *engine = &l->comm->engine;
 	struct rb_executor *device = NULL;
 	enum rb_memory_kind kind;
-	rubato_status err;
+	rubato_status err = RUBATO_OK;
 
-	if (engine->device_count == 0)
-		return RUBATO_OK;
-	rb_engine_enter(engine);
-	err = rb_memory_kind_find(engine, "lagged accumulate", *gradient, bytes_of(l), &kind,
-				  &device);
-	rb_engine_leave(engine);
-	if (err != RUBATO_OK || device == NULL)
-		return err;
-	if (l->gradient == NULL)
+	if (engine->device_count > 0) {
+		rb_engine_enter(engine);
+		err = rb_memory_kind_find(engine, "lagged accumulate", gradient, bytes_of(l), &kind,
+					  &device);
+		rb_engine_leave(engine);
+	}
+	*near = device == l->device;
+	return err;
+}
+
+/* A copy of it that does. */
+static rubato_status gradient_reach(struct rubato_lagged *l, const void **gradient)
+{
+	if (l->gradient == NULL && l->device != NULL)
+		RB_TRY(vector_make(l, &l->gradient));
+	else if (l->gradient == NULL)
 		l->gradient = malloc((size_t)bytes_of(l));
 	if (l->gradient == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "lagged accumulate: %llu bytes",
@@ -295,13 +381,25 @@ static rubato_status slot_add(struct rubato_lagged *l, struct slot *slot, const 
 				       .from_count = 2,
 				       .count = l->count };
 
-	if (slot->clean) {
+	const struct rb_reduce first = { .type = l->type,
+					 .op = RUBATO_SUM,
+					 .to = slot->in,
+					 .from = &operands[1],
+					 .from_count = 1,
+					 .count = l->count };
+	bool near;
+
+	RB_TRY(gradient_find(l, gradient, &near));
+	if (slot->clean && near && l->device != NULL) {
+		RB_TRY(vector_reduce(l, "lagged accumulate", &first));
+	} else if (slot->clean) {
 		RB_TRY(gradient_copy(l, slot->in, gradient));
-		slot->clean = false;
-		return RUBATO_OK;
+	} else {
+		if (!near)
+			RB_TRY(gradient_reach(l, &operands[1]));
+		RB_TRY(vector_reduce(l, "lagged accumulate", &sum));
 	}
-	RB_TRY(gradient_reach(l, &operands[1]));
-	l->reduce(&sum);
+	slot->clean = false;
 	return RUBATO_OK;
 }
 
@@ -330,7 +428,7 @@ rubato_status rubato_lagged_begin(rubato_lagged *l)
 	if (l == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged begin: NULL");
 	RB_TRY(slot_open(l, &slot));
-	slot_zero(l, slot);
+	RB_TRY(slot_zero(l, "lagged begin", slot));
 	RB_TRY(rubato_start(slot->data));
 	RB_TRY(rubato_start(slot->weight));
 	slot->clean = true;
@@ -372,10 +470,8 @@ static rubato_status divide(struct rubato_lagged *l, const struct slot *slot)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: a sum of weights of %llu is too large",
 			       (unsigned long long)weight);
 	if (weight == 0)
-		memset(slot->out, 0, (size_t)bytes_of(l));
-	else if (weight > 1)
-		l->reduce(&quotient);
-	return RUBATO_OK;
+		return vector_zero(l, "lagged collect", slot->out);
+	return weight > 1 ? vector_reduce(l, "lagged collect", &quotient) : RUBATO_OK;
 }
 
 static rubato_status next_take(struct rubato_lagged *l, const void **result, uint64_t *weight,

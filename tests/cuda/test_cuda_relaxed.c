@@ -158,6 +158,123 @@ START_TEST(gradients_of_devices_are_accumulated)
 }
 END_TEST
 
+/* One whose vectors lie on the host beside one whose lie on the device (but on rank 0, if `host`):
+ * the same gradients, from either side, give the same bits, averages and weights. */
+static rubato_status twins_main(rubato_comm *comm, void *arg)
+{
+	size_t bytes = LAGGED_COUNT * sizeof(float);
+	uint32_t rank = rubato_rank(comm);
+	bool host = *(const bool *)arg && rank == 0;
+	float *here = malloc(bytes), *seen = malloc(bytes), *there = cuda_app_alloc(&app, bytes);
+	struct rb_rng rng = { rank + 1 };
+	rubato_lagged *twins[2];
+	void *buffer;
+
+	EXPECT(here != NULL && seen != NULL);
+	RB_TRY(rubato_lagged_create(comm, LAGGED_COUNT, RUBATO_FLOAT32, RUBATO_AVG, 1, &twins[0]));
+	RB_TRY((host ? rubato_lagged_create : rubato_cuda_lagged_create)(
+		comm, LAGGED_COUNT, RUBATO_FLOAT32, RUBATO_AVG, 1, &twins[1]));
+	for (uint32_t step = 0; step < BEGINS; step++) {
+		const void *results[2];
+		uint64_t weights[2];
+
+		for (uint32_t part = 0; part < (rank + step) % 4; part++) {
+			const float *from = part == step % 3 ? here : there;
+
+			for (uint32_t i = 0; i < LAGGED_COUNT; i++)
+				here[i] = (float)rb_rng_below(&rng, 100000) * 0.0137f;
+			cuda_app_copy(&app, there, here, bytes);
+			for (uint32_t t = 0; t < 2; t++)
+				RB_TRY(rubato_lagged_accumulate(twins[t], from, part + 1));
+		}
+		for (uint32_t t = 0; step == 2 && t < 2; t++) { /* Added to by hand. */
+			RB_TRY(rubato_lagged_acquire(twins[t], &buffer));
+			cuda_app_copy(&app, buffer, here, bytes);
+		}
+		for (uint32_t t = 0; t < 2; t++)
+			RB_TRY(rubato_lagged_begin(twins[t]));
+		for (uint32_t t = 0; t < 2; t++)
+			RB_TRY(rubato_lagged_collect(twins[t], &results[t], &weights[t],
+						     RUBATO_TIMEOUT_DEFAULT));
+		EXPECT((results[0] == NULL) == (step < 1) && (results[1] == NULL) == (step < 1));
+		if (step < 1)
+			continue;
+		EXPECT(weights[0] == weights[1]);
+		cuda_app_copy(&app, seen, results[1], bytes);
+		EXPECT(memcmp(seen, results[0], bytes) == 0);
+	}
+	RB_TRY(rubato_lagged_free(twins[0]));
+	RB_TRY(rubato_lagged_free(twins[1]));
+	free(here);
+	free(seen);
+	cuda_app_free(&app, there);
+	return RUBATO_OK;
+}
+
+START_TEST(lagged_vectors_lie_on_the_device)
+{
+	for (int i = 0; i < 2; i++) {
+		bool host = i == 1;
+
+		app_open(21);
+		ck_assert_msg(ranks_run(3, twins_main, &host) == RUBATO_OK, "%s",
+			      rubato_error_text());
+		if (app.fake_counts != NULL)
+			ck_assert_uint_gt(app.fake_counts().launches, 2 * BEGINS);
+		app_close();
+	}
+}
+END_TEST
+
+static rubato_status unlucky_main(rubato_comm *comm, void *arg)
+{
+	struct fake_cuda_control control = { .fail_call = "cuLaunchKernel",
+					     .fail_at = 1,
+					     .fail_with = CUDA_ERROR_LAUNCH_FAILED };
+	void *there = cuda_app_alloc(&app, 4000);
+	rubato_lagged *l;
+
+	(void)arg;
+	EXPECT(rubato_cuda_lagged_create(comm, 1000, RUBATO_INT32, RUBATO_SUM, 1, &l) ==
+	       RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_cuda_lagged_create(comm, 1000, RUBATO_FLOAT32, RUBATO_SUM, 1, &l));
+	RB_TRY(rubato_lagged_accumulate(l, there, 1));
+	if (app.fake_control != NULL) {
+		app.fake_control(&control);
+		EXPECT(rubato_lagged_accumulate(l, there, 1) == RUBATO_ERR_SYSTEM);
+		EXPECT(strstr(rubato_error_text(), "lagged accumulate") != NULL &&
+		       strstr(rubato_error_text(), "cuLaunchKernel") != NULL);
+		EXPECT(app.fake_counts().failed == 1);
+	}
+	(void)rubato_lagged_free(l);
+	cuda_app_free(&app, there);
+	return RUBATO_OK;
+}
+
+static rubato_status bare_main(rubato_comm *comm, void *arg)
+{
+	rubato_lagged *l;
+
+	(void)arg;
+	EXPECT(rubato_cuda_lagged_create(comm, 1000, RUBATO_FLOAT32, RUBATO_SUM, 1, &l) ==
+	       RUBATO_ERR_UNSUPPORTED);
+	EXPECT(strstr(rubato_error_text(), "no CUDA device: rubato_cuda_use") != NULL);
+	return RUBATO_OK;
+}
+
+START_TEST(lagged_on_a_device_says_why_not)
+{
+	const struct rb_transport_ops *transports[] = { local_transport("shm"), NULL };
+	rubato_status status[2];
+
+	app_open(0);
+	ck_assert_msg(ranks_run(1, unlucky_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	ck_assert_msg(local_run(2, transports, bare_main, NULL, status) == RUBATO_OK, "%s",
+		      rubato_error_text());
+	app_close();
+}
+END_TEST
+
 /* ---- When the driver fails ---- */
 
 #define WORDS 100000u
@@ -310,6 +427,8 @@ int main(void)
 	tcase_set_timeout(tc, 500);
 	tcase_add_test(tc, rounds_hold_what_devices_held);
 	tcase_add_test(tc, gradients_of_devices_are_accumulated);
+	tcase_add_test(tc, lagged_vectors_lie_on_the_device);
+	tcase_add_test(tc, lagged_on_a_device_says_why_not);
 	tcase_add_test(tc, an_error_of_the_driver_is_an_error_of_the_call);
 	tcase_add_test(tc, another_devices_memory_is_refused);
 	return check_main("cuda-relaxed", tc);
