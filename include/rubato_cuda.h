@@ -66,11 +66,12 @@ RUBATO_API rubato_status rubato_cuda_free(rubato_comm *comm, void *memory);
 
 /*
  * Starts a persistent operation on a stream (CUstream, or cudaStream_t, of the communicator's
- * device; NULL: the default stream): it begins when what is on the stream now is over, and what
- * comes onto the stream from now on begins when the operation is over. Does not wait for the
- * stream: only, at most the communicator's timeout, for this operation's own last start, if that is
- * still in flight. Input and output may lie on the device or the host, each rank's where it likes;
- * the host's need not be pinned. Needs the progress thread (RUBATO_BACKGROUND=1, which is usual).
+ * device; NULL: the default stream, which ranks that are threads on one device share, and so cannot
+ * have): it begins when what is on the stream now is over, and what comes onto the stream from now
+ * on begins when the operation is over. Does not wait for the stream: only, at most the
+ * communicator's timeout, for this operation's own last start, if that is still in flight. Input
+ * and output may lie on the device or the host, each rank's where it likes; the host's need not be
+ * pinned. Needs the progress thread (RUBATO_BACKGROUND=1, which is usual).
  * All ranks must start the same operations, in the same order where they are on several streams,
  * each in whatever way it likes. While streams wait for operations, freeing device memory waits for
  * them, and making memory, operations or communicators may: make them before. Ranks that are

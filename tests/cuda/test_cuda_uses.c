@@ -396,6 +396,48 @@ START_TEST(communicators_have_different_devices)
 }
 END_TEST
 
+/* ---- The default stream ---- */
+
+/* Of each rank's own device. */
+static rubato_status default_main(rubato_comm *comm, void *arg)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+	CUcontext context;
+	void *memory;
+	rubato_op *op;
+
+	(void)arg;
+	CUDA_APP(&app, cuDevicePrimaryCtxRetain, &context, (CUdevice)rank);
+	CUDA_APP(&app, cuCtxPushCurrent, context);
+	RB_TRY(rubato_cuda_use(comm, RUBATO_CUDA_CURRENT));
+	memory = cuda_app_alloc(&app, (size_t)WORDS * 4);
+	RB_TRY(rubato_op_allreduce(comm, memory, memory, WORDS, RUBATO_UINT32, RUBATO_SUM, &op));
+	for (uint32_t round = 0; round < 3; round++) {
+		bytes_set(memory, rank + round, NULL);
+		RB_TRY(rubato_cuda_start(op, NULL));
+		CUDA_APP(&app, cuStreamSynchronize, NULL);
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+		EXPECT(words_are(memory, WORDS, 0x01010101u * (n * (n - 1) / 2 + n * round)));
+	}
+	rubato_op_free(op);
+	cuda_app_free(&app, memory);
+	CUDA_APP(&app, cuCtxPopCurrent, &context);
+	CUDA_APP(&app, cuDevicePrimaryCtxRelease, (CUdevice)rank);
+	return RUBATO_OK;
+}
+
+START_TEST(the_default_stream_is_one_too)
+{
+	const struct rb_transport_ops *transports[] = { local_transport("shm"), NULL };
+	rubato_status status[3];
+
+	cuda_app_begin(&app, 8);
+	ck_assert_msg(local_run(3, transports, default_main, NULL, status) == RUBATO_OK, "%s",
+		      rubato_error_text());
+	cuda_app_end(&app);
+}
+END_TEST
+
 /* ---- Errors of the driver ---- */
 
 static void driver_fails(const char *call, uint32_t at_call, bool for_good)
@@ -573,6 +615,7 @@ int main(void)
 	tcase_add_test(tc, another_thread_aborts);
 	tcase_add_test(tc, buffers_are_parts_of_one_or_nothing);
 	tcase_add_test(tc, communicators_have_different_devices);
+	tcase_add_test(tc, the_default_stream_is_one_too);
 	tcase_add_test(tc, a_start_that_fails_holds_up_nothing);
 	tcase_add_test(tc, any_call_fails_at_any_time);
 	return check_main("cuda uses", tc);

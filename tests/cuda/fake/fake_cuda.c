@@ -243,6 +243,8 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 	ENTER();
 	if (device < 0 || device >= FAKE_CUDA_DEVICES || fake.contexts[device].retained == 0)
 		return fake_leave(CUDA_ERROR_INVALID_CONTEXT);
+	if (fake.contexts[device].retained == 1)
+		fake_default_stream_end(&fake.contexts[device]);
 	fake.contexts[device].retained--;
 	return fake_leave(CUDA_SUCCESS);
 }

@@ -7,6 +7,7 @@
  *             waits for all streams, as drivers do
  *   streams   a thread each, which does what was enqueued in its order, with delays drawn from a
  *             seed: an order that nobody asked for shows as wrong values
+ *             The default stream is one more: others do not wait for it, nor it for them
  *   queues    of a device, which streams share where there are fewer: a stream gets the one that
  *             the fewest have. A queue does what its streams were given one by one, in the order
  *             in which it was given: what waits at its head holds up all behind it, of whichever

@@ -94,6 +94,7 @@ struct queue {
 struct CUctx_st { /* Of a device the primary one, which is all that there are. */
 	int retained;
 	uint32_t at_values; /* Streams that wait at one. */
+	struct CUstream_st *default_stream;
 	struct queue queues[2][FAKE_CUDA_QUEUES_MAX];
 };
 
@@ -148,6 +149,7 @@ uint8_t *fake_reach(const void *address, size_t bytes);
 CUcontext fake_current(void); /* NULL: the calling thread has none. */
 CUdevice fake_device(CUcontext context);
 void fake_making_waits(void); /* As control says. */
+void fake_default_stream_end(CUcontext context);
 
 #define ENTER()                                                                                    \
 	do {                                                                                       \

@@ -167,14 +167,10 @@ static struct queue *queue_find(CUcontext context, int priority)
 	return least;
 }
 
-EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
+static CUstream stream_make(int priority)
 {
-	struct CUstream_st *stream;
+	CUstream stream = calloc(1, sizeof(*stream));
 
-	ENTER_MAKING();
-	if (flags != CU_STREAM_NON_BLOCKING && flags != CU_STREAM_DEFAULT)
-		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	stream = calloc(1, sizeof(*stream));
 	stream->end = &stream->first;
 	pthread_cond_init(&stream->given, NULL);
 	stream->context = fake_current();
@@ -185,21 +181,42 @@ EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, in
 		if (stream->queue != NULL)
 			stream->queue->streams--;
 		free(stream);
-		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
+		return NULL;
 	}
 	stream->next = fake.streams;
 	fake.streams = stream;
+	return stream;
+}
+
+EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
+{
+	CUstream stream;
+
+	ENTER_MAKING();
+	if (flags != CU_STREAM_NON_BLOCKING && flags != CU_STREAM_DEFAULT)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	stream = stream_make(priority);
+	if (stream == NULL)
+		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
 	fake.counts.streams++;
 	*out = stream;
 	return fake_leave(CUDA_SUCCESS);
 }
 
-static bool is_stream(CUstream stream)
+/* The one that is meant: NULL is the current context's default stream, made when it is first named.
+ * Not NULL: no stream. */
+static CUstream stream_of(CUstream stream)
 {
+	CUstream *own = &fake_current()->default_stream;
+
+	if (stream == NULL && *own == NULL)
+		*own = stream_make(0);
+	if (stream == NULL)
+		return *own;
 	for (struct CUstream_st *s = fake.streams; s != NULL; s = s->next)
 		if (s == stream)
-			return true;
-	return false;
+			return stream;
+	return NULL;
 }
 
 static void stream_drain(CUstream stream)
@@ -208,14 +225,11 @@ static void stream_drain(CUstream stream)
 		fake_over_wait();
 }
 
-/* What it was given is still done; the driver returns at once, we do when it is. */
-EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
+/* With the lock, which it drops. */
+static void stream_end(CUstream stream)
 {
 	struct CUstream_st **at = &fake.streams;
 
-	ENTER_CONTEXT();
-	if (!is_stream(stream))
-		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	stream_drain(stream);
 	while (*at != stream)
 		at = &(*at)->next;
@@ -223,19 +237,40 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 	if (stream->queue != NULL)
 		stream->queue->streams--;
 	stream->stop = true;
-	fake.counts.streams--;
 	pthread_cond_signal(&stream->given);
 	pthread_mutex_unlock(&fake.lock);
 	pthread_join(stream->thread, NULL);
 	pthread_cond_destroy(&stream->given);
 	free(stream);
+}
+
+void fake_default_stream_end(CUcontext context)
+{
+	CUstream stream = context->default_stream;
+
+	context->default_stream = NULL;
+	if (stream == NULL)
+		return;
+	stream_end(stream);
+	pthread_mutex_lock(&fake.lock);
+}
+
+/* What it was given is still done; the driver returns at once, we do when it is. */
+EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
+{
+	ENTER_CONTEXT();
+	if (stream == NULL || stream_of(stream) == NULL)
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	fake.counts.streams--;
+	stream_end(stream);
 	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
 	ENTER_CONTEXT();
-	if (!is_stream(stream))
+	stream = stream_of(stream);
+	if (stream == NULL)
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	stream_drain(stream);
 	return fake_leave(CUDA_SUCCESS);
@@ -244,7 +279,8 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
 EXPORT CUresult cuStreamQuery(CUstream stream)
 {
 	ENTER_CONTEXT();
-	if (!is_stream(stream))
+	stream = stream_of(stream);
+	if (stream == NULL)
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	return fake_leave(stream->first == NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
@@ -252,7 +288,8 @@ EXPORT CUresult cuStreamQuery(CUstream stream)
 EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
 {
 	ENTER_CONTEXT();
-	if (!is_stream(stream))
+	stream = stream_of(stream);
+	if (stream == NULL)
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	*status = CU_STREAM_CAPTURE_STATUS_NONE;
 	return fake_leave(CUDA_SUCCESS);
@@ -264,7 +301,8 @@ static CUresult enqueue(CUstream stream, const struct item *item, const void *pa
 {
 	struct item *copy;
 
-	if (!is_stream(stream))
+	stream = stream_of(stream);
+	if (stream == NULL)
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	copy = malloc(sizeof(*copy) + parameter_bytes);
 	*copy = *item;
@@ -296,7 +334,7 @@ EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 	/* The application's pointer is not the stream's for a device's memory alone. */
 	fake.counts.host_copies += (uintptr_t)item.to == to || (uintptr_t)item.from == from;
 	if (is_pageable(to) || is_pageable(from)) {
-		fake.counts.pageable += is_stream(stream) && stream->priority != 0;
+		fake.counts.pageable += stream != NULL && stream->priority != 0;
 		while (fake.control.pageable_waits && fake_current()->at_values > 0 && !fake.lost)
 			fake_over_wait();
 	}
