@@ -168,9 +168,9 @@ static rubato_status rank_main(struct cuda_app *app, rubato_comm *comm, void *ar
 		wrong |= err == RUBATO_OK && !is_right(&k, i);
 	}
 	atomic_fetch_add(&plan->seen->wrong, wrong);
-	if (plan->order == CROSSED) {
-		EXPECT(err == RUBATO_ERR_TIMEOUT || err == RUBATO_ERR_PEER);
-		atomic_fetch_add(&plan->seen->ended, 1);
+	if (plan->order == CROSSED) { /* The first to give up sets the others free. */
+		EXPECT(err == RUBATO_OK || err == RUBATO_ERR_TIMEOUT || err == RUBATO_ERR_PEER);
+		atomic_fetch_add(&plan->seen->ended, err != RUBATO_OK);
 		EXPECT(rubato_abort(k.across) == RUBATO_OK); /* Which frees the stream. */
 		CUDA_APP(app, cuStreamSynchronize, k.streams[0]);
 		err = RUBATO_OK;
@@ -221,7 +221,7 @@ START_TEST(crossed_orders_end_by_a_deadline)
 	struct seen *seen = processes_memory(sizeof(*seen));
 
 	order_run(CROSSED, 1, seen);
-	ck_assert_uint_eq(seen->ended, RANKS);
+	ck_assert_uint_ge(seen->ended, 2); /* Who gave up, and the rank that it averages with. */
 }
 END_TEST
 
