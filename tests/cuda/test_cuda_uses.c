@@ -529,7 +529,7 @@ static rubato_status faulty_work(rubato_comm *comm, CUstream stream, const struc
 		if (err == RUBATO_OK && more == NULL)
 			err = rubato_cuda_alloc(comm, count * 8, &more);
 	}
-	if (rank == 0 && fault->at_the_end)
+	if (rank == 0 && fault->at_the_end && op != NULL) /* All have their device. */
 		driver_fails(fault->call, fault->at, fault->for_good);
 	if (err != RUBATO_OK)
 		(void)rubato_abort(comm);
