@@ -47,6 +47,13 @@ static const struct {
 	{ "\tsetp.eq.s32 \t%p1, %r1, 5;\n\t@%p1 bra \t$L__BB0_1;\n\tbar.warp.sync \t-1;\n"
 	  "\n$L__BB0_1:\n",
 	  "not all meet" },
+	{ "\tshfl.sync.bfly.b32 \t%r2|%p1, %r1, 16, 31, -1;\n\txor.b32 \t%r3, %r1, 16;\n"
+	  "\tsetp.eq.s32 \t%p2, %r2, %r3;\n\t@%p2 bra \t$L__BB0_1;\n"
+	  "\tst.global.u32 \t[%rd1+8192], %r1;\n\n$L__BB0_1:\n",
+	  NULL },
+	{ "\tshfl.sync.bfly.b32 \t%r2|%p1, %r1, 32, 31, -1;\n", "a lane that is not there" },
+	{ "\tshfl.sync.bfly.b32 \t%r2|%p1, %r1, 1, 31, 255;\n", "a part of a warp" },
+	{ "\tshfl.sync.bfly.b32 \t%r2|%p1, %r3, 1, 31, -1;\n", "nothing wrote" },
 	/* Read by another of the warp: after a barrier, and without. */
 	{ "\tand.b32 \t%r4, %r1, 31;\n\tmul.wide.u32 \t%rd2, %r1, 4;\n"
 	  "\tadd.s64 \t%rd3, %rd1, %rd2;\n\tst.global.u32 \t[%rd3], %r1;\n"
@@ -69,6 +76,7 @@ static const struct {
 	  "a race" },
 	/* And what is read when the text is. */
 	{ "\tadd.sat.s32 \t%r2, %r1, %r1;\n", "unknown opcode add.sat.s32" },
+	{ "\tshfl.sync.up.b32 \t%r2|%p1, %r1, 1, 0, -1;\n", "unknown opcode shfl.sync.up.b32" },
 	{ "\tadd.rz.f32 \t%f1, %f1, %f1;\n", "unknown opcode add.rz.f32" },
 	{ "\tex2.approx.f32 \t%f1, %f1;\n", "unknown opcode ex2.approx.f32" },
 	{ "\trcp.approx.f32 \t%f1, %f1;\n", "unknown opcode rcp.approx.f32" },

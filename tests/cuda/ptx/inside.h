@@ -40,6 +40,7 @@ enum ptx_op {
 	PTX_RET,
 	PTX_WARP,      /* A barrier of the warp. */
 	PTX_REDUX_MAX, /* The warp's greatest. */
+	PTX_SHFL,      /* What another lane has, whose number differs in given bits. */
 };
 
 enum ptx_class { PTX_PRED, PTX_BITS, PTX_UNSIGNED, PTX_SIGNED, PTX_FLOAT };

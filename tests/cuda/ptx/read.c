@@ -144,6 +144,7 @@ static const struct {
 	{ "bfi", PTX_BFI, 4 },   { "bfe", PTX_BFE, 3 },   { "rcp", PTX_RCP, 1 },
 	{ "sqrt", PTX_SQRT, 1 }, { "fma", PTX_FMA, 3 },   { "bra", PTX_BRA, 0 },
 	{ "ret", PTX_RET, 0 },   { "bar", PTX_WARP, 1 },  { "redux", PTX_REDUX_MAX, 2 },
+	{ "shfl", PTX_SHFL, 4 },
 };
 
 static bool type_of(const char *word, struct ptx_type *type)
@@ -214,9 +215,13 @@ static bool modifier(struct ptx_instruction *in, const char *word, bool *param)
 /* Opcodes whose words are not as the others': what is left to read is nothing. */
 static bool whole(const char *name, struct ptx_instruction *in)
 {
-	static const char *const known[] = {
-		"bra", "bra.uni", "ret", "bar.warp.sync", "cvta.to.global.u64", "redux.sync.max.u32"
-	};
+	static const char *const known[] = { "bra",
+					     "bra.uni",
+					     "ret",
+					     "bar.warp.sync",
+					     "cvta.to.global.u64",
+					     "redux.sync.max.u32",
+					     "shfl.sync.bfly.b32" };
 
 	for (uint32_t i = 0; i < sizeof(known) / sizeof(*known); i++)
 		if (strcmp(name, known[i]) == 0) {
@@ -244,7 +249,7 @@ static bool opcode(struct reader *r, char *name, struct ptx_instruction *in, uin
 	if (found && whole(full, in))
 		return true;
 	if (!found || strcmp(words[0], "cvta") == 0 || in->op == PTX_BRA || in->op == PTX_RET ||
-	    in->op == PTX_WARP || in->op == PTX_REDUX_MAX || count < 2 ||
+	    in->op == PTX_WARP || in->op == PTX_REDUX_MAX || in->op == PTX_SHFL || count < 2 ||
 	    !type_of(words[count - 1], &in->type))
 		return wrong(r, "unknown opcode %s", full);
 	if (in->op == PTX_CVT) {
@@ -301,6 +306,8 @@ static bool arguments(struct reader *r, struct ptx_instruction *in, char *parts[
 	}
 	if (in->op == PTX_WARP)
 		return count == 1 && operands(r, parts[0], in->from, &in->from_count);
+	if (in->op == PTX_SHFL) /* "to|whether": of a whole warp's lanes each is there. */
+		parts[0][strcspn(parts[0], "|")] = '\0';
 	if (count != 1 + from_count || !operands(r, parts[0], in->to, &in->to_count))
 		return false;
 	for (uint32_t i = 0; i < from_count; i++) {
@@ -355,7 +362,7 @@ static bool instruction(struct reader *r, char *text)
 		if (!right && r->error[0] == '\0')
 			(void)wrong(r, "operands of %s", text);
 	}
-	k->meets |= in->op == PTX_WARP || in->op == PTX_REDUX_MAX;
+	k->meets |= in->op == PTX_WARP || in->op == PTX_REDUX_MAX || in->op == PTX_SHFL;
 	free(copy);
 	return right;
 }

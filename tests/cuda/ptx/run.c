@@ -274,6 +274,7 @@ static bool advance(struct run *r, struct thread *t)
 			break;
 		case PTX_WARP:
 		case PTX_REDUX_MAX:
+		case PTX_SHFL:
 			if (!known(r, t, in))
 				return false;
 			t->meeting = true;
@@ -289,7 +290,7 @@ static bool advance(struct run *r, struct thread *t)
 static bool meet(struct run *r, struct thread *threads, uint32_t count)
 {
 	const struct ptx_instruction *in = &r->kernel->instructions[threads[0].at - 1];
-	uint32_t greatest = 0;
+	uint32_t greatest = 0, values[WARP];
 
 	r->now = in;
 	r->thread = &threads[0];
@@ -305,6 +306,10 @@ static bool meet(struct run *r, struct thread *threads, uint32_t count)
 		if (mask != UINT32_MAX)
 			return wrong(r, "a meeting of a part of a warp", mask);
 		greatest = value > greatest ? value : greatest;
+		values[i] = value;
+		if (in->op == PTX_SHFL && (threads[i].values[in->from[1]] >= WARP ||
+					   threads[i].values[in->from[2]] != WARP - 1))
+			return wrong(r, "a lane that is not there", i);
 	}
 	for (uint32_t i = 0; i < count; i++) {
 		threads[i].meeting = false;
@@ -312,7 +317,8 @@ static bool meet(struct run *r, struct thread *threads, uint32_t count)
 			threads[i].phase++;
 			continue;
 		}
-		threads[i].values[in->to[0]] = greatest;
+		threads[i].values[in->to[0]] =
+			in->op == PTX_SHFL ? values[i ^ threads[i].values[in->from[1]]] : greatest;
 		threads[i].known[in->to[0]] = 1;
 	}
 	return true;
