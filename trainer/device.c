@@ -15,7 +15,7 @@ static rubato_status open_cuda(struct tr_run *run)
 	TR_TRY(tr_cuda_vectors_open(&run->cuda_vectors, run->cuda, run->error));
 	run->vectors = &run->cuda_vectors;
 	run->ctx.vectors = run->vectors;
-	run->ops = &tr_compute_cuda;
+	run->ops = tr_compute_device(run->options->model);
 	return tr_check(run->error, rubato_cuda_use(run->comm, (int)number),
 			"--device cuda: a communicator on it");
 }

@@ -40,12 +40,12 @@ struct warp {
 	void (*thread)(const void *parameters);
 	const void *parameters;
 	rb_fiber *lanes[LANES];
-	uint32_t values[LANES], greatest;
+	uint32_t values[LANES], met_values[LANES], greatest;
 	unsigned lane, met;
 };
 static thread_local warp *warp_now;
 
-/* All lanes' greatest, when all have come. */
+/* All lanes' greatest, when all have come; and what each has (met_values). */
 static uint32_t __reduce_max_sync(unsigned, uint32_t value)
 {
 	const dim1 thread = threadIdx, block = blockIdx;
@@ -58,6 +58,19 @@ static uint32_t __reduce_max_sync(unsigned, uint32_t value)
 	threadIdx = thread;
 	blockIdx = block;
 	return w->greatest;
+}
+
+/* What the lane has whose number differs in these bits. */
+template <class Value> static Value __shfl_xor_sync(unsigned mask, Value value, int apart)
+{
+	static_assert(sizeof(value) == 4, "a register");
+	const unsigned lane = warp_now->lane;
+	uint32_t bits;
+
+	memcpy(&bits, &value, 4);
+	(void)__reduce_max_sync(mask, bits);
+	memcpy(&value, &warp_now->met_values[lane ^ (unsigned)apart], 4);
+	return value;
 }
 
 static void __syncwarp(void)
@@ -101,6 +114,7 @@ static void warps_run(void (*thread)(const void *parameters), const void *parame
 		}
 		if (more && w.met != LANES) /* Some have ended, others wait for them. */
 			abort();
+		memcpy(w.met_values, w.values, sizeof(w.values));
 		w.greatest = 0;
 		for (uint32_t value : w.values)
 			w.greatest = value > w.greatest ? value : w.greatest;
@@ -142,6 +156,7 @@ static emulated_kernel kernels[] = { FAULTS(FAULT) };
 	ONE(rb_reduce_##T, rb_cuda_reduce, false),                                                 \
 		ONE(rb_reduce_many_##T, rb_cuda_reduce_many, false)
 #define TRAINER(name) ONE(tr_##name, tr_cuda_##name, false),
+#define TRAINER_WARPS(name) ONE(tr_##name, tr_cuda_##name, true),
 
 static emulated_kernel kernels[] = { REDUCE(f32),
 				     REDUCE(f64),
@@ -167,7 +182,8 @@ static emulated_kernel kernels[] = { REDUCE(f32),
 				     ONE(rb_reduce_coded_int8, rb_cuda_coded, true),
 				     ONE(rb_sgd, rb_cuda_sgd, false),
 				     ONE(rb_adam, rb_cuda_adam, false),
-				     TR_CUDA_KERNELS(TRAINER) };
+				     TR_CUDA_LONE_KERNELS(TRAINER)
+					     TR_CUDA_WARP_KERNELS(TRAINER_WARPS) };
 #endif
 
 void *emulated_find(const char *kernel_name)

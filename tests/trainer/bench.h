@@ -8,7 +8,7 @@
 #include "tests/check_main.h"
 #include "trainer/models/compute.h"
 
-struct shape_case {
+struct shape_case { /* Of a model of text: `in` is its layers, heads and length. */
 	enum tr_model_kind kind;
 	enum tr_loss loss;
 	struct tr_shape in;
@@ -58,11 +58,54 @@ static inline void *room(size_t count, size_t item_bytes)
 	return memory;
 }
 
+/* Rows of tokens; of an lstm lines of all lengths, one of them without an end. */
+static inline void fill_text(struct bench *b, struct rng *rng, size_t rows)
+{
+	const struct tr_sequence *s = &b->model.sequence;
+
+	for (size_t row = 0; row < rows; row++) {
+		float *x = b->x + row * b->model.feature_count;
+		uint64_t count = row == 1 ? s->length : rng_below(rng, s->length) + 1;
+
+		if (b->model.kind == TR_GPT)
+			count = s->length;
+		for (uint64_t k = 1; k <= count; k++)
+			x[k] = (float)(1 + rng_below(rng, s->vocabulary - 1));
+		if (b->model.kind == TR_LSTM && count < s->length)
+			x[count] = 0.0f;
+	}
+}
+
+static inline void bench_open_text(struct bench *b, const struct shape_case *c, size_t rows)
+{
+	const struct tr_sequence s = { .vocabulary = c->outputs,
+				       .length = c->in.width,
+				       .hidden = c->hidden,
+				       .layers = c->in.channels,
+				       .width = c->hidden,
+				       .heads = c->in.height };
+	struct rng rng = { 11 };
+
+	ck_assert_int_eq(tr_model_build_text(&b->model, c->kind, &s, &b->error), RUBATO_OK);
+	b->parameters = room(b->model.parameter_count, sizeof(float));
+	b->gradient = room(b->model.parameter_count, sizeof(float));
+	b->statistics = room(1, sizeof(float));
+	b->x = room(rows * b->model.feature_count, sizeof(float));
+	tr_model_init(&b->model, 3, b->parameters);
+	for (size_t i = 0; i < b->model.parameter_count; i++) /* No bias 0, no gain 1. */
+		b->parameters[i] += (float)(0.2 * (rng_unit(&rng) - 0.5));
+	fill_text(b, &rng, rows);
+}
+
 static inline void bench_open(struct bench *b, const struct shape_case *c)
 {
 	struct rng rng = { 7 };
 	size_t rows = c->batch > TR_EVAL_ROWS ? c->batch : TR_EVAL_ROWS;
 
+	if (tr_model_reads_text(c->kind)) {
+		bench_open_text(b, c, rows);
+		return;
+	}
 	ck_assert_int_eq(tr_model_build(&b->model, c->kind, c->loss, c->in, c->outputs, c->hidden,
 					&b->error),
 			 RUBATO_OK);

@@ -6,6 +6,9 @@
  */
 #include "trainer/cuda/kernels.h"
 
+#define TR_ACTIVATION __device__ __forceinline__
+#include "trainer/models/activations.h"
+
 namespace trainer_kernels
 {
 
@@ -147,27 +150,6 @@ __device__ __forceinline__ void add_back(const tr_cuda_add_back &c)
 
 /* ---- Losses ---- */
 
-/* Of x that is not above 0: 2^n times a polynomial in what is left (Cephes). */
-__device__ __forceinline__ float exponential(float x)
-{
-	const float least = -86.0f, y = x > least ? x : least;
-	const int32_t n = (int32_t)(y * 1.44269504f - 0.5f);
-	const float r = y - (float)n * 0.693359375f - (float)n * -2.12194440e-4f;
-	union {
-		uint32_t bits;
-		float value;
-	} power = { (uint32_t)(n + 127) << 23 };
-	float p = 1.9875691500e-4f;
-
-	p = p * r + 1.3981999507e-3f;
-	p = p * r + 8.3334519073e-3f;
-	p = p * r + 4.1665795894e-2f;
-	p = p * r + 1.6666665459e-1f;
-	p = p * r + 5.0000001201e-1f;
-	p = (p * r * r + r + 1.0f) * power.value;
-	return x > least ? p : x <= least ? 0.0f : x;
-}
-
 __device__ __forceinline__ void loss_labels(const tr_cuda_loss_labels &c)
 {
 	for (uint64_t row = first(); row < c.row_count; row += step()) {
@@ -179,7 +161,7 @@ __device__ __forceinline__ void loss_labels(const tr_cuda_loss_labels &c)
 		for (uint32_t k = 1; k < c.count; k++)
 			best = o[k] > o[best] ? k : best;
 		for (uint32_t k = 0; k < c.count; k++)
-			sum += (double)exponential(o[k] - o[best]);
+			sum += (double)tr_exponential(o[k] - o[best]);
 		c.rows[row].sum = sum;
 		c.rows[row].gap = o[label] - o[best];
 		c.rows[row].correct = best == label ? 1 : 0;
@@ -188,7 +170,7 @@ __device__ __forceinline__ void loss_labels(const tr_cuda_loss_labels &c)
 		float *slope = c.slope + row * c.count;
 		const float inverse = (float)(1.0 / sum);
 		for (uint32_t k = 0; k < c.count; k++)
-			slope[k] = c.scale * exponential(o[k] - o[best]) * inverse -
+			slope[k] = c.scale * tr_exponential(o[k] - o[best]) * inverse -
 				   (k == label ? c.scale : 0.0f);
 	}
 }
@@ -208,6 +190,262 @@ __device__ __forceinline__ void loss_targets(const tr_cuda_loss_targets &c)
 		c.rows[row].sum = sum;
 		c.rows[row].gap = 0.0f;
 		c.rows[row].correct = 0;
+	}
+}
+
+/* ---- Models of text ---- */
+
+const uint32_t WARP = 32, ALL_OF_WARP = 0xffffffff;
+
+/* All lanes' sum, greatest: lanes that are 16 apart first. Each lane gets the same bits. */
+__device__ __forceinline__ float lanes_sum(float value)
+{
+	for (int apart = WARP / 2; apart > 0; apart /= 2)
+		value += __shfl_xor_sync(ALL_OF_WARP, value, apart);
+	return value;
+}
+
+__device__ __forceinline__ float lanes_greatest(float value)
+{
+	for (int apart = WARP / 2; apart > 0; apart /= 2) {
+		const float other = __shfl_xor_sync(ALL_OF_WARP, value, apart);
+
+		value = other > value ? other : value;
+	}
+	return value;
+}
+
+/* A warp takes a row; a lane every 32nd of its columns. */
+__device__ __forceinline__ uint32_t lane()
+{
+	return threadIdx.x % WARP;
+}
+
+__device__ __forceinline__ void embed(const tr_cuda_embed &c)
+{
+	for (uint64_t i = first(); i < (uint64_t)c.rows * c.count; i += step()) {
+		const uint32_t row = (uint32_t)i / c.count, k = (uint32_t)i % c.count;
+
+		c.to[i] = c.tokens[(uint64_t)(uint32_t)c.in[row] * c.count + k] +
+			  c.positions[row % c.length * c.count + k];
+	}
+}
+
+/* Where element i of [rows * length][parts][heads][size] lies in
+ * [parts][rows][heads][length][size]. */
+template <class Call> __device__ __forceinline__ uint64_t by_head(const Call &c, uint32_t i)
+{
+	const uint32_t k = i % c.size, head = i / c.size % c.heads;
+	const uint32_t part = i / c.size / c.heads % c.parts;
+	const uint32_t token = i / c.size / c.heads / c.parts;
+	const uint32_t row = token / c.length, t = token % c.length;
+
+	return ((((uint64_t)part * c.rows + row) * c.heads + head) * c.length + t) * c.size + k;
+}
+
+template <class Call> __device__ __forceinline__ uint64_t elements(const Call &c)
+{
+	return (uint64_t)c.rows * c.length * c.parts * c.heads * c.size;
+}
+
+__device__ __forceinline__ void split(const tr_cuda_split &c)
+{
+	const uint32_t width = c.parts * c.heads * c.size;
+
+	for (uint64_t i = first(); i < elements(c); i += step())
+		c.to[by_head(c, (uint32_t)i)] =
+			c.bias != 0 ? c.from[i] + c.bias[(uint32_t)i % width] : c.from[i];
+}
+
+__device__ __forceinline__ void merge(const tr_cuda_merge &c)
+{
+	for (uint64_t i = first(); i < elements(c); i += step())
+		c.to[i] = c.from[by_head(c, (uint32_t)i)];
+}
+
+__device__ __forceinline__ void gelu(const tr_cuda_gelu &c)
+{
+	for (uint64_t i = first(); i < (uint64_t)c.rows * c.count; i += step())
+		c.to[i] = tr_gelu(c.from[i] + c.bias[(uint32_t)i % c.count]);
+}
+
+__device__ __forceinline__ void gelu_back(const tr_cuda_gelu_back &c)
+{
+	for (uint64_t i = first(); i < (uint64_t)c.rows * c.count; i += step())
+		c.slope[i] *= tr_gelu_slope(c.from[i] + c.bias[(uint32_t)i % c.count]);
+}
+
+__device__ __forceinline__ void columns(const tr_cuda_columns &c)
+{
+	const uint32_t each = (c.rows + c.chunks - 1) / c.chunks;
+
+	for (uint64_t i = first(); i < (uint64_t)c.chunks * c.count; i += step()) {
+		const uint32_t chunk = (uint32_t)i / c.count, k = (uint32_t)i % c.count;
+		const uint32_t end = (chunk + 1) * each < c.rows ? (chunk + 1) * each : c.rows;
+		float sum = 0.0f, along = 0.0f;
+
+		for (uint32_t row = chunk * each; row < end; row++) {
+			const uint64_t at = (uint64_t)row * c.count + k;
+			const float slope = c.from[at];
+
+			sum += slope;
+			if (c.value != 0)
+				along += slope * ((c.value[at] - c.mean[row]) * c.inverse[row]);
+		}
+		if (c.value == 0) {
+			c.to[i] = sum;
+			continue;
+		}
+		c.to[2 * (uint64_t)chunk * c.count + k] = along;
+		c.to[(2 * (uint64_t)chunk + 1) * c.count + k] = sum;
+	}
+}
+
+__device__ __forceinline__ void gather(const tr_cuda_gather &c)
+{
+	for (uint64_t i = first(); i < (uint64_t)c.groups * c.count; i += step()) {
+		const uint32_t group = (uint32_t)i / c.count, k = (uint32_t)i % c.count;
+		const int32_t end = c.first[group + 1];
+		float sum = 0.0f;
+
+		for (int32_t j = c.first[group]; j < end; j++)
+			sum += c.from[(uint64_t)(uint32_t)(c.order != 0 ? c.order[j] : j) *
+					      c.count +
+				      k];
+		c.to[i] = sum;
+	}
+}
+
+__device__ __forceinline__ void norm(const tr_cuda_norm &c)
+{
+	for (uint32_t row = first() / WARP; row < c.rows; row += step() / WARP) {
+		const uint64_t at = (uint64_t)row * c.count;
+		const float *x = (c.sum != 0 ? c.sum : c.in) + at;
+		float mean = 0.0f, square = 0.0f;
+
+		for (uint32_t k = lane(); k < c.count; k += WARP) {
+			float value = c.in[at + k];
+
+			if (c.sum != 0) {
+				value += c.part[at + k] + c.bias[k];
+				c.sum[at + k] = value;
+			}
+			mean += value;
+		}
+		mean = lanes_sum(mean) / (float)c.count;
+		for (uint32_t k = lane(); k < c.count; k += WARP)
+			square += (x[k] - mean) * (x[k] - mean);
+		const float inverse =
+			1.0f / sqrtf(lanes_sum(square) / (float)c.count + TR_CUDA_NORM_EPSILON);
+		for (uint32_t k = lane(); k < c.count; k += WARP)
+			c.out[at + k] = (x[k] - mean) * inverse * c.gain[k] + c.shift[k];
+		if (lane() == 0) {
+			c.mean[row] = mean;
+			c.inverse[row] = inverse;
+		}
+	}
+}
+
+__device__ __forceinline__ void norm_back(const tr_cuda_norm_back &c)
+{
+	for (uint32_t row = first() / WARP; row < c.rows; row += step() / WARP) {
+		const uint64_t at = (uint64_t)row * c.count;
+		const float mean = c.mean[row], inverse = c.inverse[row];
+		float level = 0.0f, along = 0.0f;
+
+		for (uint32_t k = lane(); k < c.count; k += WARP) {
+			const float slope = c.slope[at + k] * c.gain[k];
+
+			level += slope;
+			along += slope * ((c.value[at + k] - mean) * inverse);
+		}
+		level = lanes_sum(level) / (float)c.count;
+		along = lanes_sum(along) / (float)c.count;
+		for (uint32_t k = lane(); k < c.count; k += WARP) {
+			const float even = (c.value[at + k] - mean) * inverse;
+
+			put(&c.flow[at + k],
+			    inverse * (c.slope[at + k] * c.gain[k] - level - even * along), c.add);
+		}
+	}
+}
+
+__device__ __forceinline__ void soften(const tr_cuda_soften &c)
+{
+	for (uint32_t row = first() / WARP; row < c.rows; row += step() / WARP) {
+		float *p = c.scores + (uint64_t)row * c.length;
+		const uint32_t seen = row % c.length + 1;
+		float best = -3.4e38f, sum = 0.0f;
+
+		for (uint32_t k = lane(); k < seen; k += WARP)
+			best = p[k] > best ? p[k] : best;
+		best = lanes_greatest(best);
+		for (uint32_t k = lane(); k < seen; k += WARP) {
+			p[k] = tr_exponential(p[k] - best);
+			sum += p[k];
+		}
+		sum = lanes_sum(sum);
+		for (uint32_t k = lane(); k < c.length; k += WARP)
+			p[k] = k < seen ? p[k] / sum : 0.0f;
+	}
+}
+
+__device__ __forceinline__ void soften_back(const tr_cuda_soften_back &c)
+{
+	for (uint32_t row = first() / WARP; row < c.rows; row += step() / WARP) {
+		const float *p = c.chances + (uint64_t)row * c.length;
+		float *s = c.slope + (uint64_t)row * c.length;
+		const uint32_t seen = row % c.length + 1;
+		float along = 0.0f;
+
+		for (uint32_t k = lane(); k < seen; k += WARP)
+			along += p[k] * s[k];
+		along = lanes_sum(along);
+		for (uint32_t k = lane(); k < c.length; k += WARP)
+			s[k] = k < seen ? p[k] * (s[k] - along) : 0.0f;
+	}
+}
+
+/* Of what the lanes found the greatest, of equals the first. */
+__device__ __forceinline__ uint32_t lanes_winner(float value, uint32_t place)
+{
+	for (int apart = WARP / 2; apart > 0; apart /= 2) {
+		const float other = __shfl_xor_sync(ALL_OF_WARP, value, apart);
+		const uint32_t there = __shfl_xor_sync(ALL_OF_WARP, place, apart);
+
+		if (other > value || (other == value && there < place)) {
+			value = other;
+			place = there;
+		}
+	}
+	return place;
+}
+
+__device__ __forceinline__ void loss_tokens(const tr_cuda_loss_tokens &c)
+{
+	for (uint32_t row = first() / WARP; row < c.row_count; row += step() / WARP) {
+		const float *o = c.outputs + (uint64_t)row * c.count;
+		const uint32_t label = (uint32_t)c.labels[row];
+		uint32_t best = lane() < c.count ? lane() : 0;
+		float sum = 0.0f;
+
+		for (uint32_t k = lane(); k < c.count; k += WARP)
+			best = o[k] > o[best] ? k : best;
+		best = lanes_winner(o[best], best);
+		for (uint32_t k = lane(); k < c.count; k += WARP)
+			sum += tr_exponential(o[k] - o[best]);
+		sum = lanes_sum(sum);
+		if (lane() == 0) {
+			c.rows[row].sum = (double)sum;
+			c.rows[row].gap = o[label] - o[best];
+			c.rows[row].correct = best == label ? 1 : 0;
+		}
+		if (c.slope == 0)
+			continue;
+		for (uint32_t k = lane(); k < c.count; k += WARP)
+			c.slope[(uint64_t)row * c.count + k] =
+				c.scale * tr_exponential(o[k] - o[best]) / sum -
+				(k == label ? c.scale : 0.0f);
 	}
 }
 

@@ -3,7 +3,7 @@
  *
  * Kernel tr_NAME has one parameter, struct tr_cuda_NAME by value; all its numbers fit in 32 bits.
  * Any number of blocks of TR_CUDA_BLOCK threads does all of it. None uses shared memory, atomics or
- * another thread's results: equal inputs give equal bits. What each computes is what
+ * the results of another warp: equal inputs give equal bits. What each computes is what
  * compute_plain.c does in that layer, with its bits (but for zeros' signs), where it is not said
  * otherwise; arrays are [rows][channels][height][width], and planes are rows * channels.
  */
@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define TR_CUDA_KERNELS(X)                                                                         \
+#define TR_CUDA_LONE_KERNELS(X)                                                                    \
 	X(relu)                                                                                    \
 	X(relu_back)                                                                               \
 	X(bias)                                                                                    \
@@ -24,6 +24,13 @@
 	X(add_back)                                                                                \
 	X(loss_labels)                                                                             \
 	X(loss_targets)                                                                            \
+	X(embed)                                                                                   \
+	X(split)                                                                                   \
+	X(merge)                                                                                   \
+	X(gelu)                                                                                    \
+	X(gelu_back)                                                                               \
+	X(columns)                                                                                 \
+	X(gather)                                                                                  \
 	X(vector_add)                                                                              \
 	X(vector_subtract)                                                                         \
 	X(vector_scale)                                                                            \
@@ -34,6 +41,14 @@
 	X(vector_fold)                                                                             \
 	X(vector_sgd)                                                                              \
 	X(vector_adam)
+/* Their warps meet: blocks are of whole ones. */
+#define TR_CUDA_WARP_KERNELS(X)                                                                    \
+	X(norm)                                                                                    \
+	X(norm_back)                                                                               \
+	X(soften)                                                                                  \
+	X(soften_back)                                                                             \
+	X(loss_tokens)
+#define TR_CUDA_KERNELS(X) TR_CUDA_LONE_KERNELS(X) TR_CUDA_WARP_KERNELS(X)
 
 #define TR_CUDA_BLOCK 256u
 #define TR_CUDA_BLOCKS_PER_MULTIPROCESSOR 32u
@@ -98,7 +113,7 @@ struct tr_cuda_add_back { /* The slopes of the early value. */
 };
 
 /* The two losses of tr_loss_score(): slopes, and of each row what the host adds up. Exponentials
- * are ours, off by less than 2e-7 of the value; below 2^-125 they are 0. */
+ * are those of activations.h. */
 struct tr_cuda_row {
 	double sum;       /* Of exp(o - greatest), or of the squares. */
 	float gap;        /* o[label] - greatest. */
@@ -116,6 +131,85 @@ struct tr_cuda_loss_labels {
 struct tr_cuda_loss_targets {
 	struct tr_cuda_row *rows;
 	const float *outputs, *targets;
+	float *slope;
+	uint32_t row_count, count;
+	float scale;
+	uint32_t reserved;
+};
+
+/*
+ * Of models of text (compute_gpt.c). A warp takes a row, a lane every 32nd value of it; a
+ * sum over the row is that of the lanes' sums, those first that are 16 apart, then 8, 4, 2, 1.
+ */
+#define TR_CUDA_NORM_EPSILON 1e-5f
+
+struct tr_cuda_embed { /* Row i: of token in[i], at place i % length. */
+	float *to;
+	const float *tokens, *positions;
+	const int32_t *in;
+	uint32_t rows, length, count, reserved;
+};
+/* From [rows][length][parts][heads][size] to [parts][rows][heads][length][size], and back. */
+struct tr_cuda_split {
+	float *to;
+	const float *from, *bias; /* [parts][heads][size]; NULL: none. */
+	uint32_t rows, length, parts, heads, size, reserved;
+};
+struct tr_cuda_merge {
+	float *to;
+	const float *from;
+	uint32_t rows, length, parts, heads, size, reserved;
+};
+struct tr_cuda_gelu { /* Of from[rows][count] + bias. */
+	float *to;
+	const float *from, *bias;
+	uint32_t rows, count;
+};
+struct tr_cuda_gelu_back { /* Slopes behind it become those before it. */
+	float *slope;
+	const float *from, *bias;
+	uint32_t rows, count;
+};
+/* Sums over the rows of each chunk, to[chunks][count]; with `value`, which was normalised,
+ * to[chunks][2][count]: of slopes times what normalisation gave, and of slopes. */
+struct tr_cuda_columns {
+	float *to;
+	const float *from, *value, *mean, *inverse;
+	uint32_t rows, count, chunks, reserved;
+};
+/* to[i] is the sum of rows from[order[j]], first[i] <= j < first[i + 1]; no order: of from[j]. */
+struct tr_cuda_gather {
+	float *to;
+	const float *from;
+	const int32_t *order, *first;
+	uint32_t groups, count;
+};
+
+/* Normalises in, or with `sum` in + part + bias, which becomes *sum. */
+struct tr_cuda_norm {
+	float *sum, *out, *mean, *inverse; /* Mean and 1 / deviation: [rows]. */
+	const float *in, *part, *bias, *gain, *shift;
+	uint32_t rows, count;
+};
+struct tr_cuda_norm_back {
+	float *flow;
+	const float *value, *mean, *inverse, *slope, *gain;
+	uint32_t rows, count, add, reserved;
+};
+/* Row i of each scores[length][length] becomes the softmax of its first i + 1, and then zeros. */
+struct tr_cuda_soften {
+	float *scores;
+	uint32_t rows, length; /* Of all of them. */
+};
+struct tr_cuda_soften_back { /* Slopes of chances become those of scores. */
+	float *slope;
+	const float *chances;
+	uint32_t rows, length;
+};
+struct tr_cuda_loss_tokens { /* As loss_labels, a warp a row. */
+	struct tr_cuda_row *rows;
+	const float *outputs;
+	const int32_t *labels;
 	float *slope;
 	uint32_t row_count, count;
 	float scale;

@@ -37,6 +37,30 @@ rubato_status tr_blas_open(struct tr_blas *blas, struct tr_cuda *cuda, struct tr
 	return RUBATO_OK;
 }
 
+/* Rows are cuBLAS' columns: it is asked for c^T = b^T a^T. */
+rubato_status tr_blas_product(const struct tr_blas *blas, size_t batch, size_t m, size_t n,
+			      size_t k, float scale, struct tr_factor a, struct tr_factor b,
+			      float keep, float *c, size_t c_stride, struct tr_error *error)
+{
+	const cublasOperation_t a_how = a.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+	const cublasOperation_t b_how = b.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+	const cublasComputeType_t how = CUBLAS_COMPUTE_32F_PEDANTIC;
+
+	if (batch == 1) {
+		TR_BLAS_TRY(blas, error, cublasGemmEx, blas->handle, b_how, a_how, (int)n, (int)m,
+			    (int)k, &scale, b.at, CUDA_R_32F, (int)b.stride, a.at, CUDA_R_32F,
+			    (int)a.stride, &keep, c, CUDA_R_32F, (int)c_stride, how,
+			    CUBLAS_GEMM_DEFAULT);
+		return RUBATO_OK;
+	}
+	TR_BLAS_TRY(blas, error, cublasGemmStridedBatchedEx, blas->handle, b_how, a_how, (int)n,
+		    (int)m, (int)k, &scale, b.at, CUDA_R_32F, (int)b.stride,
+		    (long long)(b.stride * (b.turned ? n : k)), a.at, CUDA_R_32F, (int)a.stride,
+		    (long long)(a.stride * (a.turned ? k : m)), &keep, c, CUDA_R_32F, (int)c_stride,
+		    (long long)(c_stride * m), (int)batch, how, CUBLAS_GEMM_DEFAULT);
+	return RUBATO_OK;
+}
+
 void tr_blas_close(struct tr_blas *blas)
 {
 	if (blas->handle != NULL)

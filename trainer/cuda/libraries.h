@@ -9,6 +9,7 @@
 #include <cudnn.h>
 
 #include "trainer/cuda/device.h"
+#include "trainer/models/product.h"
 
 #define TR_BLAS_FUNCTIONS(X)                                                                       \
 	X(cublasCreate)                                                                            \
@@ -17,7 +18,9 @@
 	X(cublasSetMathMode)                                                                       \
 	X(cublasGetStatusName)                                                                     \
 	X(cublasSgemm)                                                                             \
-	X(cublasSgemv)
+	X(cublasSgemv)                                                                             \
+	X(cublasGemmEx)                                                                            \
+	X(cublasGemmStridedBatchedEx)
 
 #define TR_DNN_FUNCTIONS(X)                                                                        \
 	X(cudnnCreate)                                                                             \
@@ -63,6 +66,11 @@ struct tr_dnn {
  * Errors: UNSUPPORTED (the library is missing, or too old), MEMORY, SYSTEM. */
 rubato_status tr_blas_open(struct tr_blas *blas, struct tr_cuda *cuda, struct tr_error *error);
 void tr_blas_close(struct tr_blas *blas);
+/* c[m][n] = scale * a[m][k] b[k][n] + keep * c, row-major as in product.h: `batch` of them, one
+ * behind the other in each of the three. */
+rubato_status tr_blas_product(const struct tr_blas *blas, size_t batch, size_t m, size_t n,
+			      size_t k, float scale, struct tr_factor a, struct tr_factor b,
+			      float keep, float *c, size_t c_stride, struct tr_error *error);
 rubato_status tr_dnn_open(struct tr_dnn *dnn, struct tr_cuda *cuda, struct tr_error *error);
 void tr_dnn_close(struct tr_dnn *dnn);
 

@@ -15,3 +15,10 @@ const struct tr_compute_ops *tr_compute_host(enum tr_model_kind kind)
 		return &FASTEST(tr_compute_gpt);
 	return &FASTEST(tr_compute);
 }
+
+#ifdef TR_HAVE_CUDA
+const struct tr_compute_ops *tr_compute_device(enum tr_model_kind kind)
+{
+	return kind == TR_GPT ? &tr_compute_gpt_cuda : &tr_compute_cuda;
+}
+#endif

@@ -230,17 +230,14 @@ static rubato_status attend_backward(struct tr_compute *c, const struct layer *l
 
 /* ---- Forward ---- */
 
-/* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); `bends` holds x, and then its slope. */
+/* `bends` holds x, and then the slope there. */
 static void gelu(size_t count, float *restrict bends, float *restrict bent)
 {
-	const float a = 0.7978845608f, b = 0.044715f;
-
 	for (size_t k = 0; k < count; k++) {
-		float x = bends[k], t = tr_tanh(a * (x + b * x * x * x));
+		float x = bends[k];
 
-		bent[k] = 0.5f * x * (1.0f + t);
-		bends[k] = 0.5f * (1.0f + t) +
-			   0.5f * x * (1.0f - t * t) * a * (1.0f + 3.0f * b * x * x);
+		bent[k] = tr_gelu(x);
+		bends[k] = tr_gelu_slope(x);
 	}
 }
 

@@ -21,6 +21,13 @@ void device_copy(struct on_device *d, void *to, const void *from, size_t count)
 	ck_assert_int_eq(tr_cuda_wait(d->cuda, &d->b.error), RUBATO_OK);
 }
 
+static const struct tr_compute_ops *plain_of(enum tr_model_kind kind)
+{
+	if (tr_model_reads_text(kind))
+		return kind == TR_GPT ? &tr_compute_gpt_plain : &tr_compute_lstm_plain;
+	return &tr_compute_plain;
+}
+
 bool device_try(struct on_device *d, const struct tr_compute_ops *ops, const struct shape_case *c)
 {
 	struct tr_compute_setup setup = { .batch = c->batch };
@@ -28,6 +35,7 @@ bool device_try(struct on_device *d, const struct tr_compute_ops *ops, const str
 	memset(d, 0, sizeof(*d));
 	bench_open(&d->b, c);
 	d->ops = ops;
+	d->plain = plain_of(c->kind);
 	ck_assert_msg(tr_cuda_open(&d->cuda, 0, &d->b.error) == RUBATO_OK, "%s", d->b.error.text);
 	d->parameters = device_floats(d, d->b.model.parameter_count);
 	d->gradient = device_floats(d, d->b.model.parameter_count);
@@ -40,8 +48,7 @@ bool device_try(struct on_device *d, const struct tr_compute_ops *ops, const str
 	setup.parameters = d->b.parameters;
 	setup.gradient = d->b.gradient;
 	setup.statistics = d->b.statistics;
-	ck_assert_int_eq(tr_compute_open(&d->twin, &tr_compute_plain, &setup, &d->b.error),
-			 RUBATO_OK);
+	ck_assert_int_eq(tr_compute_open(&d->twin, d->plain, &setup, &d->b.error), RUBATO_OK);
 	setup.parameters = d->parameters;
 	setup.gradient = d->gradient;
 	setup.statistics = d->statistics;
@@ -60,7 +67,7 @@ void device_open(struct on_device *d, const struct tr_compute_ops *ops, const st
 void device_close(struct on_device *d)
 {
 	tr_compute_close(d->ops, d->compute);
-	tr_compute_close(&tr_compute_plain, d->twin);
+	tr_compute_close(d->plain, d->twin);
 	tr_cuda_free(d->cuda, d->parameters);
 	tr_cuda_free(d->cuda, d->gradient);
 	tr_cuda_free(d->cuda, d->statistics);
@@ -75,27 +82,47 @@ static bool near(double have, double want, double share)
 	return fabs(have - want) <= share * (1.0 + fabs(want));
 }
 
-/* As tests/trainer/test_compute.c holds backends of the host to it. */
+/* As tests/trainer/test_compute.c and test_sequences.c hold backends of the host to it. */
+static bool span_differs(const struct on_device *d, size_t first, size_t end, const char *what,
+			 uint32_t number, char *text, size_t bytes)
+{
+	const double share = tr_model_reads_text(d->b.model.kind) ? 2e-5 : 1e-5;
+	double difference = 0.0, norm = 0.0;
+
+	for (size_t i = first; i < end; i++) {
+		const double want = (double)d->b.gradient[i];
+
+		difference += ((double)d->seen[i] - want) * ((double)d->seen[i] - want);
+		norm += want * want;
+	}
+	if (sqrt(difference) <= share * sqrt(norm) + share * 1e-4)
+		return false;
+	(void)snprintf(text, bytes, "%s %u: gradient off by %g of %g", what, number,
+		       sqrt(difference), sqrt(norm));
+	return true;
+}
+
 static const char *gradients_differ(const struct on_device *d, char *text, size_t bytes)
 {
-	for (uint32_t l = 0; l < d->b.model.layer_count; l++) {
-		const struct tr_layer *layer = &d->b.model.layers[l];
-		double difference = 0.0, norm = 0.0;
+	const struct tr_model *model = &d->b.model;
+	struct tr_array arrays[TR_ARRAYS_MAX];
+	uint32_t array_count = 0;
 
-		for (size_t i = layer->weight_offset; i < layer->bias_offset + layer->bias_count;
-		     i++) {
-			const double want = (double)d->b.gradient[i];
+	for (uint32_t l = 0; l < model->layer_count; l++) {
+		const struct tr_layer *layer = &model->layers[l];
 
-			difference += ((double)d->seen[i] - want) * ((double)d->seen[i] - want);
-			norm += want * want;
-		}
-		if (sqrt(difference) <= 1e-5 * sqrt(norm) + 1e-9)
-			continue;
-		(void)snprintf(text, bytes, "layer %u: gradient off by %g of %g", l,
-			       sqrt(difference), sqrt(norm));
-		return text;
+		if (span_differs(d, layer->weight_offset, layer->bias_offset + layer->bias_count,
+				 "layer", l, text, bytes))
+			return text;
 	}
-	for (size_t i = 0; i < d->b.model.statistics_count; i++)
+	if (tr_model_reads_text(model->kind))
+		array_count = model->kind == TR_GPT ? tr_gpt_arrays(&model->sequence, arrays)
+						    : tr_lstm_arrays(&model->sequence, arrays);
+	for (uint32_t a = 0; a < array_count; a++)
+		if (span_differs(d, arrays[a].offset, arrays[a].offset + arrays[a].count,
+				 arrays[a].name, a, text, bytes))
+			return text;
+	for (size_t i = 0; i < model->statistics_count; i++)
 		if (!near((double)d->seen_statistics[i], (double)d->b.statistics[i], 1e-5))
 			return "other statistics";
 	return NULL;
@@ -106,7 +133,7 @@ static const char *step_differs(struct on_device *d, char *text, size_t bytes)
 	const struct tr_answers answers = { d->b.labels, d->b.targets };
 	struct tr_score want = { 0 }, have = { 0 };
 
-	ck_assert_int_eq(tr_compute_plain.train(d->twin, d->b.x, answers, NULL, &want, &d->b.error),
+	ck_assert_int_eq(d->plain->train(d->twin, d->b.x, answers, NULL, &want, &d->b.error),
 			 RUBATO_OK);
 	if (d->ops->train(d->compute, d->b.x, answers, NULL, &have, &d->b.error) != RUBATO_OK)
 		return d->b.error.text;

@@ -6,9 +6,18 @@
 #include "tests/trainer/bench.h"
 #include "trainer/cuda/device.h"
 
+/* Of text: few tokens; several pieces of every sum, and more columns than a warp has lanes. */
+static const struct shape_case text_cases[] = {
+	{ TR_GPT, TR_CROSS_ENTROPY, { 1, 2, 6 }, 5, 8, 3 },
+	{ TR_GPT, TR_CROSS_ENTROPY, { 2, 3, 1 }, 11, 6, 2 },
+	{ TR_GPT, TR_CROSS_ENTROPY, { 2, 4, 10 }, 40, 36, 7 },
+	{ TR_GPT, TR_CROSS_ENTROPY, { 1, 2, 40 }, 3, 4, 2 },
+};
+#define TEXT_COUNT ((int)(sizeof(text_cases) / sizeof(text_cases[0])))
+
 struct on_device { /* A model on the device, beside the same on the host. */
 	struct bench b;
-	const struct tr_compute_ops *ops;
+	const struct tr_compute_ops *ops, *plain;
 	struct tr_cuda *cuda;
 	float *parameters, *gradient, *statistics;
 	float *seen, *seen_statistics; /* Copies of the device's. */

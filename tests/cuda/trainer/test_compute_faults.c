@@ -1,5 +1,5 @@
 /*
- * test_compute_faults.c -- copies of the device's backend with one fault each (compute_faults.py),
+ * test_compute_faults.c -- copies of the device's backends with one fault each (compute_faults.py),
  * which what test_compute_cuda.c asks must notice.
  */
 #include <stdio.h>
@@ -7,14 +7,15 @@
 #include "tests/cuda/trainer/compute.h"
 #include "tests/cuda/trainer/compute_faults.h"
 
-#define DECLARE(n, what) extern const struct tr_compute_ops tr_compute_fault_##n;
+#define DECLARE(n, what, text) extern const struct tr_compute_ops tr_compute_fault_##n;
 FAULTS(DECLARE)
 
 static const struct {
 	const struct tr_compute_ops *ops;
 	const char *what;
+	bool text;
 } faults[] = {
-#define FAULT(n, what) { &tr_compute_fault_##n, what },
+#define FAULT(n, what, text) { &tr_compute_fault_##n, what, text },
 	FAULTS(FAULT)
 };
 #define FAULT_COUNT ((int)(sizeof(faults) / sizeof(faults[0])))
@@ -30,11 +31,13 @@ static const struct shape_case shapes[] = {
 
 START_TEST(faults_are_noticed)
 {
+	const struct shape_case *given = faults[_i].text ? text_cases : shapes;
+	const size_t count = faults[_i].text ? (size_t)TEXT_COUNT : SHAPE_COUNT;
 	const char *noticed = NULL;
 
 	for (uint64_t seed = 1; seed <= TRIES && noticed == NULL; seed++)
-		for (size_t i = 0; i < SHAPE_COUNT && noticed == NULL; i++)
-			noticed = device_differs(faults[_i].ops, &shapes[i], seed);
+		for (size_t i = 0; i < count && noticed == NULL; i++)
+			noticed = device_differs(faults[_i].ops, &given[i], seed);
 	ck_assert_msg(noticed != NULL, "not noticed: %s", faults[_i].what);
 	(void)printf("%s: %s\n", faults[_i].what, noticed);
 }

@@ -109,6 +109,9 @@ static const struct {
 	{ RANKS, 1e-5, "--steps 20 --model mlp --hidden 8 --data npy:data --bucket 1024" },
 	{ RANKS, 1e-4,
 	  "--steps 20 --model cnn --data npy:data --batch 6 --optimizer adam --lr 0.002" },
+	{ RANKS, 1e-5,
+	  "--steps 50 --model gpt --data text:text --batch 3 --context 8 --width 16 --heads 2 "
+	  "--optimizer adam --lr 0.003 --bucket 4096" },
 	/* Few: rounding decides which of two paths it takes, on the CPU as well (docs/gpu.md). */
 	{ RANKS, 1e-3, "--steps 3 --model resnet20 --data npy:data --batch 2 --lr 0.01" },
 	/* Rules. */
@@ -224,13 +227,26 @@ START_TEST(what_is_not_there_is_said)
 }
 END_TEST
 
+/* With images in `data` and a text in `text`. */
+static void runs_enter(void)
+{
+	FILE *file;
+
+	images_enter();
+	file = fopen("text", "w");
+	ck_assert_ptr_nonnull(file);
+	for (unsigned i = 0; i < 400; i++)
+		ck_assert_int_ge(fprintf(file, "%u and %u are %u\n", i, i % 7, i + i % 7), 0);
+	ck_assert_int_eq(fclose(file), 0);
+}
+
 int main(void)
 {
 	TCase *tests = tcase_create("runs");
 
 	(void)setenv("RUBATO_MEASURE", "0", 1);
 	tcase_set_timeout(tests, 120);
-	tcase_add_checked_fixture(tests, images_enter, folder_leave);
+	tcase_add_checked_fixture(tests, runs_enter, folder_leave);
 	tcase_add_loop_test(tests, losses_are_those_of_the_processor, 0,
 			    (int)(sizeof(runs) / sizeof(runs[0])));
 	tcase_add_loop_test(tests, late_ranks_on_one_device, 0, 3);
