@@ -14,6 +14,11 @@
 #include "trainer/cuda/kernels.h"
 #include "trainer/models/activations.h"
 
+/* Cells are the host's own. */
+#define tr_compute_lstm_plain tr_compute_lstm_twin
+#define tr_compute_lstm_dnnl tr_compute_lstm_dnnl_twin
+#include "trainer/models/compute_lstm.c"
+
 #define WARP 32u
 
 enum kernel {
@@ -31,6 +36,8 @@ enum kernel {
 	SOFTEN,
 	SOFTEN_BACK,
 	TOKENS,
+	CELL,
+	CELL_BACK,
 	KERNELS
 };
 
@@ -352,6 +359,50 @@ static const char *tokens(struct draw *d)
 		   .row_count = d->rows, .count = n, .scale = scale);
 }
 
+static const char *cells(struct draw *d)
+{
+	const uint32_t h = 1 + below(d, 40), all = d->rows * h, vocabulary = 1 + below(d, 7);
+	const bool recurrent = below(d, 2) == 0;
+	const uint32_t going_on = below(d, d->rows + 1);
+	const int32_t *in = numbers(d, 7, d->rows, vocabulary, false);
+	const float *before = recurrent ? host(d, 6) : NULL;
+
+	for (uint32_t row = 0; row < d->rows; row++) {
+		float *gates = host(d, 0) + row * 4 * h;
+		const float *token = host(d, 5) + (uint32_t)in[row] * 4 * h;
+
+		for (uint32_t k = 0; k < 4 * h; k++)
+			gates[k] = recurrent ? gates[k] + token[k] : token[k];
+		cell_forward(h, gates, before == NULL ? NULL : before + row * h,
+			     host(d, 1) + row * h, host(d, 2) + row * h, host(d, 3) + row * h);
+	}
+	memcpy(host(d, 4), host(d, 3), (size_t)going_on * h * sizeof(float));
+	float *gates = device(d, 0, 4 * all, true), *cell = device(d, 1, all, true);
+	return RUN(cell, .gates = gates, .cell = cell, .squashed = device(d, 2, all, true),
+		   .state = device(d, 3, all, true), .after = device(d, 4, going_on * h, true),
+		   .table = device(d, 5, vocabulary * 4 * h, false),
+		   .cell_before = recurrent ? device(d, 6, all, false) : NULL,
+		   .in = (const int32_t *)device(d, 7, d->rows, false), .rows = d->rows,
+		   .going_on = going_on, .hidden = h, .recurrent = recurrent);
+}
+
+static const char *cells_back(struct draw *d)
+{
+	const uint32_t h = 1 + below(d, 40), all = d->rows * h, going_on = below(d, d->rows + 1);
+	const bool first = below(d, 2) == 0;
+
+	for (uint32_t row = 0; row < d->rows; row++)
+		cell_backward(h, host(d, 0) + row * 4 * h, first ? NULL : host(d, 2) + row * h,
+			      host(d, 3) + row * h, host(d, 4) + row * h,
+			      row < going_on ? host(d, 5) + row * h : NULL, host(d, 1) + row * h);
+	float *gates = device(d, 0, 4 * all, true), *cell = device(d, 1, all, true);
+	return RUN(cell_back, .gates = gates, .back_cell = cell,
+		   .cell_before = first ? NULL : device(d, 2, all, false),
+		   .squashed = device(d, 3, all, false), .state_slope = device(d, 4, all, false),
+		   .back_state = device(d, 5, going_on * h, false), .rows = d->rows,
+		   .going_on = going_on, .hidden = h);
+}
+
 static const char *run(struct draw *d, enum kernel kernel)
 {
 	switch (kernel) {
@@ -376,6 +427,10 @@ static const char *run(struct draw *d, enum kernel kernel)
 	case SOFTEN:
 	case SOFTEN_BACK:
 		return soften(d, kernel == SOFTEN_BACK);
+	case CELL:
+		return cells(d);
+	case CELL_BACK:
+		return cells_back(d);
 	default:
 		return tokens(d);
 	}

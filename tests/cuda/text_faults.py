@@ -55,6 +55,13 @@ FAULTS = [
      [("other == value && there < place", "other == value && there > place")]),
     ("the answer is left out", "loss_tokens", "TOKENS", OTHER, True,
      [("(k == label ? c.scale : 0.0f);\n\t}\n}\n\n/* ---- Flat", "0.0f;\n\t}\n}\n\n/* ---- Flat")]),
+    ("gates change places", "cell", "CELL", OTHER, True,
+     [("gates[h] = f;\n\t\tgates[2 * h] = g;\n\t\tgates[3 * h] = o;\n\t\tc.cell",
+       "gates[h] = f;\n\t\tgates[2 * h] = o;\n\t\tgates[3 * h] = g;\n\t\tc.cell")]),
+    ("a row that has ended goes on", "cell", "CELL", BEYOND, True,
+     [("row < c.going_on)\n\t\t\tc.after", "row <= c.going_on)\n\t\t\tc.after")]),
+    ("a cell's slope is not handed on", "cell_back", "CELL_BACK", OTHER, True,
+     [("(back ? c.back_cell[n] : 0.0f)", "0.0f")]),
 ]
 WARPS = ("norm", "norm_back", "soften", "soften_back", "loss_tokens")
 

@@ -573,10 +573,6 @@ static rubato_status refuse(struct tr_compute *c)
 {
 	const size_t rows = c->training.rows > TR_EVAL_ROWS ? c->training.rows : TR_EVAL_ROWS;
 
-	if (tr_model_reads_text(c->model.kind))
-		return tr_refuse(c->error,
-				 "--device cuda: --model %s is computed on the host alone",
-				 tr_model_names[c->model.kind]);
 	for (uint32_t i = 0; i < c->model.layer_count; i++) {
 		const struct tr_layer *l = &c->model.layers[i];
 

@@ -316,6 +316,59 @@ __device__ __forceinline__ void gather(const tr_cuda_gather &c)
 	}
 }
 
+__device__ __forceinline__ void cell(const tr_cuda_cell &c)
+{
+	const uint32_t h = c.hidden;
+
+	for (uint64_t n = first(); n < (uint64_t)c.rows * h; n += step()) {
+		const uint32_t row = (uint32_t)n / h, k = (uint32_t)n % h;
+		const float *token = c.table + (uint64_t)(uint32_t)c.in[row] * 4 * h + k;
+		float *gates = c.gates + (uint64_t)row * 4 * h + k;
+		float sum[4];
+
+		for (uint32_t gate = 0; gate < 4; gate++)
+			sum[gate] = c.recurrent != 0 ? gates[gate * h] + token[gate * h]
+						     : token[gate * h];
+		const float i = tr_logistic(sum[0]), f = tr_logistic(sum[1]);
+		const float g = tr_tanh(sum[2]), o = tr_logistic(sum[3]);
+		const float value = f * (c.cell_before != 0 ? c.cell_before[n] : 0.0f) + i * g;
+		const float squashed = tr_tanh(value), state = o * squashed;
+
+		gates[0] = i;
+		gates[h] = f;
+		gates[2 * h] = g;
+		gates[3 * h] = o;
+		c.cell[n] = value;
+		c.squashed[n] = squashed;
+		c.state[n] = state;
+		if (row < c.going_on)
+			c.after[n] = state;
+	}
+}
+
+__device__ __forceinline__ void cell_back(const tr_cuda_cell_back &c)
+{
+	const uint32_t h = c.hidden;
+
+	for (uint64_t n = first(); n < (uint64_t)c.rows * h; n += step()) {
+		const uint32_t row = (uint32_t)n / h, k = (uint32_t)n % h;
+		float *gates = c.gates + (uint64_t)row * 4 * h + k;
+		const float i = gates[0], f = gates[h], g = gates[2 * h], o = gates[3 * h];
+		const bool back = row < c.going_on;
+		const float squashed = c.squashed[n];
+		const float ds = c.state_slope[n] + (back ? c.back_state[n] : 0.0f);
+		const float dc =
+			ds * o * (1.0f - squashed * squashed) + (back ? c.back_cell[n] : 0.0f);
+		const float before = c.cell_before != 0 ? c.cell_before[n] : 0.0f;
+
+		c.back_cell[n] = dc * f;
+		gates[0] = dc * g * i * (1.0f - i);
+		gates[h] = dc * before * f * (1.0f - f);
+		gates[2 * h] = dc * i * (1.0f - g * g);
+		gates[3 * h] = ds * squashed * o * (1.0f - o);
+	}
+}
+
 __device__ __forceinline__ void norm(const tr_cuda_norm &c)
 {
 	for (uint32_t row = first() / WARP; row < c.rows; row += step() / WARP) {

@@ -30,6 +30,8 @@
 	X(gelu)                                                                                    \
 	X(gelu_back)                                                                               \
 	X(columns)                                                                                 \
+	X(cell)                                                                                    \
+	X(cell_back)                                                                               \
 	X(gather)                                                                                  \
 	X(vector_add)                                                                              \
 	X(vector_subtract)                                                                         \
@@ -138,7 +140,7 @@ struct tr_cuda_loss_targets {
 };
 
 /*
- * Of models of text (compute_gpt.c). A warp takes a row, a lane every 32nd value of it; a
+ * Of models of text (compute_gpt.c, compute_lstm.c). A warp takes a row, a lane every 32nd value; a
  * sum over the row is that of the lanes' sums, those first that are 16 apart, then 8, 4, 2, 1.
  */
 #define TR_CUDA_NORM_EPSILON 1e-5f
@@ -205,6 +207,21 @@ struct tr_cuda_soften_back { /* Slopes of chances become those of scores. */
 	float *slope;
 	const float *chances;
 	uint32_t rows, length;
+};
+/* Of lstm, a step of time: gates are sums, of `recurrent` ones and table[in], and become values. */
+struct tr_cuda_cell {
+	float *gates; /* [rows][4][hidden] */
+	float *cell, *squashed, *state;
+	float *after;                     /* The states of the first `going_on` rows. */
+	const float *table, *cell_before; /* NULL: 0. */
+	const int32_t *in;
+	uint32_t rows, going_on, hidden, recurrent; /* 0: gates hold nothing. */
+};
+/* Gates become the slopes of their sums. Of the first `going_on` rows something comes back. */
+struct tr_cuda_cell_back {
+	float *gates, *back_cell;
+	const float *cell_before, *squashed, *state_slope, *back_state;
+	uint32_t rows, going_on, hidden, reserved;
 };
 struct tr_cuda_loss_tokens { /* As loss_labels, a warp a row. */
 	struct tr_cuda_row *rows;

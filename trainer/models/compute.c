@@ -19,6 +19,8 @@ const struct tr_compute_ops *tr_compute_host(enum tr_model_kind kind)
 #ifdef TR_HAVE_CUDA
 const struct tr_compute_ops *tr_compute_device(enum tr_model_kind kind)
 {
+	if (kind == TR_LSTM)
+		return &tr_compute_lstm_cuda;
 	return kind == TR_GPT ? &tr_compute_gpt_cuda : &tr_compute_cuda;
 }
 #endif

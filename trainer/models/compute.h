@@ -86,6 +86,7 @@ extern const struct tr_compute_ops tr_compute_gpt_dnnl;
 #endif
 #ifdef TR_HAVE_CUDA
 extern const struct tr_compute_ops tr_compute_cuda; /* Models that are lists of layers. */
+extern const struct tr_compute_ops tr_compute_lstm_cuda;
 extern const struct tr_compute_ops tr_compute_gpt_cuda;
 const struct tr_compute_ops *tr_compute_device(enum tr_model_kind kind);
 #endif

@@ -2,10 +2,9 @@
  * compute_lstm.c -- one layer of long short-term memory over lines of text, forward and backward
  * through time.
  *
- * Lines differ in length, and nothing is computed for padding. Rows are taken longest first; step t
- * then works on the first active[t] of them, and everything that belongs to a token is stored
- * packed, step after step: token number first[t] + j is the one of row order[j] at step t. What
- * needs no order in time (outputs, weights' gradients) is one product over all tokens.
+ * Lines differ in length, and nothing is computed for padding: everything that belongs to a token
+ * is stored packed, step after step (packing.h). What needs no order in time (outputs, weights'
+ * gradients) is one product over all tokens.
  *
  *   table  = embedding input^T + bias      what each token adds to the gates: V rows, not N
  *   gates  = table[token] + h[t-1] recurrent^T;  i, f, o by the logistic function, g by tanh
@@ -15,6 +14,7 @@
 
 #include "trainer/models/activations.h"
 #include "trainer/models/compute.h"
+#include "trainer/models/packing.h"
 
 #define ROWS_LEAST 16 /* Tests take so many at a time even where batches are smaller. */
 
@@ -27,15 +27,13 @@ struct tr_compute {
 	float *gradient;
 	size_t at[TR_LSTM_ARRAYS]; /* Where each array lies in the flat vectors. */
 	/* The batch: */
-	uint32_t *order, *tokens, *active; /* [capacity], [capacity], [length + 1]. */
-	size_t *first;                     /* [length + 1]. */
-	uint32_t step_count;               /* Tokens of the longest row. */
-	int32_t *in, *out;                 /* Packed, as all of these. */
-	float *gates;                      /* [4H]; backward, their slopes. */
-	float *cell, *squashed;            /* [H]: c and tanh(c). */
-	float *state, *before;             /* [H]: h, and h of the step before. */
-	float *outputs, *slope;            /* [V] */
-	float *state_slope;                /* [H]: by the outputs. */
+	struct tr_packing packing;
+	int32_t *in, *out;      /* Packed, as all of these. */
+	float *gates;           /* [4H]; backward, their slopes. */
+	float *cell, *squashed; /* [H]: c and tanh(c). */
+	float *state, *before;  /* [H]: h, and h of the step before. */
+	float *outputs, *slope; /* [V] */
+	float *state_slope;     /* [H]: by the outputs. */
 	/* Not packed: */
 	float *table, *table_slope;    /* [V][4H] */
 	float *back_state, *back_cell; /* [capacity][H]: slopes that come from the step after. */
@@ -50,37 +48,6 @@ static const float *weight(const struct tr_compute *c, int array)
 static float *slope_of(struct tr_compute *c, int array)
 {
 	return c->gradient + c->at[array];
-}
-
-/* Rows by falling number of tokens, equal ones as they come: a row's place is the number of longer
- * ones, plus those before it of its own length. */
-static size_t pack(struct tr_compute *c, const float *x, uint32_t rows)
-{
-	uint32_t length = c->model.sequence.length;
-	size_t width = c->model.feature_count;
-
-	memset(c->active, 0, (length + 1) * sizeof(*c->active));
-	for (uint32_t row = 0; row < rows; row++) {
-		c->tokens[row] = tr_row_tokens(x + row * width, length);
-		for (uint32_t t = 0; t < c->tokens[row]; t++)
-			c->active[t]++;
-	}
-	c->step_count = 0;
-	c->first[0] = 0;
-	for (; c->step_count < length && c->active[c->step_count] > 0; c->step_count++)
-		c->first[c->step_count + 1] = c->first[c->step_count] + c->active[c->step_count];
-	for (uint32_t row = 0, *next = c->active; row < rows; row++)
-		c->order[next[c->tokens[row]]++] = row;
-	for (uint32_t t = 0; t < c->step_count; t++) { /* The counts were moved: */
-		c->active[t] = (uint32_t)(c->first[t + 1] - c->first[t]);
-		for (uint32_t j = 0; j < c->active[t]; j++) {
-			const float *token = x + c->order[j] * width + t;
-
-			c->in[c->first[t] + j] = (int32_t)token[0];
-			c->out[c->first[t] + j] = (int32_t)token[1];
-		}
-	}
-	return c->first[c->step_count];
 }
 
 /* ---- Forward ---- */
@@ -106,8 +73,8 @@ static void cell_forward(size_t h, float *restrict gates, const float *cell_befo
 
 static rubato_status step_forward(struct tr_compute *c, uint32_t t, struct tr_error *error)
 {
-	size_t h = c->hidden, first = c->first[t], count = c->active[t];
-	size_t previous = t == 0 ? 0 : c->first[t - 1];
+	size_t h = c->hidden, first = c->packing.first[t], count = c->packing.active[t];
+	size_t previous = t == 0 ? 0 : c->packing.first[t - 1];
 
 	for (size_t n = first; n < first + count; n++)
 		memcpy(c->gates + n * 4 * h, c->table + (size_t)c->in[n] * 4 * h,
@@ -133,11 +100,11 @@ static rubato_status forward(struct tr_compute *c, const float *x, uint32_t rows
 {
 	size_t h = c->hidden, v = c->vocabulary, e = TR_LSTM_EMBEDDING;
 
-	*count = pack(c, x, rows);
+	*count = tr_pack(&c->packing, &c->model.sequence, x, rows, c->in, c->out);
 	TR_TRY(c->product(v, 4 * h, e, 1.0f, tr_plain(weight(c, TR_LSTM_TOKENS), e),
 			  tr_turned(weight(c, TR_LSTM_INPUT), e), 0.0f, c->table, 4 * h, error));
 	tr_rows_shift(c->table, v, 4 * h, weight(c, TR_LSTM_BIAS));
-	for (uint32_t t = 0; t < c->step_count; t++)
+	for (uint32_t t = 0; t < c->packing.step_count; t++)
 		TR_TRY(step_forward(c, t, error));
 	TR_TRY(c->product(*count, v, h, 1.0f, tr_plain(c->state, h),
 			  tr_turned(weight(c, TR_LSTM_OUTPUT), h), 0.0f, c->outputs, v, error));
@@ -170,9 +137,9 @@ static void cell_backward(size_t h, float *gates, const float *cell_before, cons
 
 static rubato_status step_backward(struct tr_compute *c, uint32_t t, struct tr_error *error)
 {
-	size_t h = c->hidden, first = c->first[t], count = c->active[t];
-	size_t previous = t == 0 ? 0 : c->first[t - 1];
-	size_t going_on = t + 1 < c->step_count ? c->active[t + 1] : 0;
+	size_t h = c->hidden, first = c->packing.first[t], count = c->packing.active[t];
+	size_t previous = t == 0 ? 0 : c->packing.first[t - 1];
+	size_t going_on = t + 1 < c->packing.step_count ? c->packing.active[t + 1] : 0;
 
 	for (size_t j = 0; j < count; j++) {
 		size_t n = first + j;
@@ -201,7 +168,7 @@ static rubato_status output_backward(struct tr_compute *c, size_t count, struct 
 static rubato_status weights_backward(struct tr_compute *c, size_t count, struct tr_error *error)
 {
 	size_t h = c->hidden, v = c->vocabulary, e = TR_LSTM_EMBEDDING;
-	size_t later = c->first[1]; /* Tokens with one before. */
+	size_t later = c->packing.first[1]; /* Tokens with one before. */
 
 	if (count == later)
 		memset(slope_of(c, TR_LSTM_RECURRENT), 0, 4 * h * h * sizeof(float));
@@ -236,7 +203,7 @@ static rubato_status lstm_train(struct tr_compute *c, const float *x, struct tr_
 	TR_TRY(output_backward(c, count, error));
 	if (ready != NULL)
 		TR_TRY(ready->call(ready->arg, c->at[TR_LSTM_OUTPUT]));
-	for (uint32_t t = c->step_count; t-- > 0;)
+	for (uint32_t t = c->packing.step_count; t-- > 0;)
 		TR_TRY(step_backward(c, t, error));
 	TR_TRY(weights_backward(c, count, error));
 	if (ready != NULL)
@@ -279,10 +246,7 @@ static void make_room(struct tr_compute *c)
 	size_t h = c->hidden, v = c->vocabulary, rows = c->capacity;
 	size_t length = c->model.sequence.length, all = rows * length;
 
-	c->order = tr_room(&c->rooms, rows, sizeof(*c->order));
-	c->tokens = tr_room(&c->rooms, rows, sizeof(*c->tokens));
-	c->active = tr_room(&c->rooms, length + 1, sizeof(*c->active));
-	c->first = tr_room(&c->rooms, length + 1, sizeof(*c->first));
+	(void)tr_packing_open(&c->packing, &c->rooms, c->capacity, c->model.sequence.length);
 	c->in = tr_room(&c->rooms, all, sizeof(*c->in));
 	c->out = tr_room(&c->rooms, all, sizeof(*c->out));
 	c->gates = room(c, all, 4 * h);

@@ -12,6 +12,9 @@ static const struct shape_case text_cases[] = {
 	{ TR_GPT, TR_CROSS_ENTROPY, { 2, 3, 1 }, 11, 6, 2 },
 	{ TR_GPT, TR_CROSS_ENTROPY, { 2, 4, 10 }, 40, 36, 7 },
 	{ TR_GPT, TR_CROSS_ENTROPY, { 1, 2, 40 }, 3, 4, 2 },
+	{ TR_LSTM, TR_CROSS_ENTROPY, { 0, 0, 9 }, 7, 5, 6 },
+	{ TR_LSTM, TR_CROSS_ENTROPY, { 0, 0, 1 }, 3, 3, 2 },
+	{ TR_LSTM, TR_CROSS_ENTROPY, { 0, 0, 20 }, 40, 36, 11 },
 };
 #define TEXT_COUNT ((int)(sizeof(text_cases) / sizeof(text_cases[0])))
 

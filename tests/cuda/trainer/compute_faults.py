@@ -84,6 +84,21 @@ GPT_FAULTS = [
      "last.rows = c.chunks;",
      "last.rows = c.chunks > 1 ? c.chunks - 1 : 1;"),
 ]
+LSTM_FAULTS = [
+    ("states of the first step",
+     "tr_plain(c->state + previous * h, h),",
+     "tr_plain(c->state, h),"),
+    ("rows that have ended go on",
+     ".back_state = c->back_state, .rows = (uint32_t)count,\n\t\t.going_on = (uint32_t)going_on,",
+     ".back_state = c->back_state, .rows = (uint32_t)count,\n"
+     "\t\t.going_on = (uint32_t)(going_on < count ? count : going_on),"),
+    ("the states before are others'",
+     "tr_plain(c->before + later * h, h)",
+     "tr_plain(c->before, h)"),
+    ("the bias of outputs is left out",
+     "\treturn shift(c, c->outputs, *count, v, TR_LSTM_OUTPUT_BIAS);",
+     "\treturn RUBATO_OK;"),
+]
 
 
 def one_text(folder, name):
@@ -100,6 +115,8 @@ def main():
     faults = [("tr_compute_cuda", (folder / "compute_cuda.c").read_text(), *fault)
               for fault in FAULTS]
     faults += [("tr_compute_gpt_cuda", one_text(folder, "gpt.c"), *fault) for fault in GPT_FAULTS]
+    faults += [("tr_compute_lstm_cuda", one_text(folder, "lstm.c"), *fault)
+               for fault in LSTM_FAULTS]
     assert len(copies) == len(faults), f"{len(faults)} faults, {len(copies)} copies"
     lines = []
     for number, (ops, text, what, *changes) in enumerate(faults):
@@ -108,7 +125,7 @@ def main():
             text = text.replace(good, bad)
         text = text.replace("_FAULT\n", f"_{number}\n")
         pathlib.Path(copies[number]).write_text(text.replace(ops, f"tr_compute_fault_{number}"))
-        lines.append(f'\tX({number}, "{what}", {str("gpt" in ops).lower()}) \\')
+        lines.append(f'\tX({number}, "{what}", {int("lstm" in ops) or 2 * int("gpt" in ops)}) \\')
     pathlib.Path(table).write_text("#define FAULTS(X) \\\n" + "\n".join(lines)[:-2] + "\n")
 
 

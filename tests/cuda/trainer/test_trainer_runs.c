@@ -112,6 +112,9 @@ static const struct {
 	{ RANKS, 1e-5,
 	  "--steps 50 --model gpt --data text:text --batch 3 --context 8 --width 16 --heads 2 "
 	  "--optimizer adam --lr 0.003 --bucket 4096" },
+	{ RANKS, 1e-5,
+	  "--steps 50 --model lstm --hidden 12 --data text:text --batch 3 --lr 0.5 --momentum 0.5 "
+	  "--clip 1" },
 	/* Few: rounding decides which of two paths it takes, on the CPU as well (docs/gpu.md). */
 	{ RANKS, 1e-3, "--steps 3 --model resnet20 --data npy:data --batch 2 --lr 0.01" },
 	/* Rules. */
