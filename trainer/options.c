@@ -104,6 +104,8 @@ static const struct option model_rows[] = {
 	  .help = "%s; npy: x.npy and y.npy (" DATA_DEFAULT "; hyperplane: synthetic)" },
 	{ "device", 0, OPTION_OTHER, AT(device), "NAME", .read = device_read, .forms = devices,
 	  .preset = "cpu", .help = "%s" },
+	{ "precision", 0, OPTION_CHOICE, AT(precision), "NAME", .forms = tr_precision_names,
+	  .preset = "float32", .help = "of products on a device: %s" },
 	{ "eval-every", 0, OPTION_U64, AT(eval_every), "N", .max = 1u << 30, .preset = "0",
 	  .help = "test every N epochs; 0: at the end only" },
 	{ "final-rows", 0, OPTION_U64, AT(final_rows), "N", .max = UINT32_MAX, .word = "all",
@@ -281,6 +283,14 @@ static rubato_status judge_data(struct tr_options *o, struct tr_error *error)
 	return RUBATO_OK;
 }
 
+static rubato_status judge_precision(const struct tr_options *o, struct tr_error *error)
+{
+	if (o->precision != TR_FLOAT32 && !o->device.is_cuda)
+		return tr_refuse(error, "--precision %s: only with --device cuda",
+				 tr_precision_names[o->precision]);
+	return RUBATO_OK;
+}
+
 static rubato_status judge_rate(struct tr_options *o, struct tr_error *error)
 {
 	if (given(o, "warmup") && o->rate.warmup_steps > 0)
@@ -406,6 +416,7 @@ static rubato_status judge(struct tr_options *o, struct tr_error *error)
 {
 	TR_TRY(judge_model(o, error));
 	TR_TRY(judge_data(o, error));
+	TR_TRY(judge_precision(o, error));
 	TR_TRY(judge_rate(o, error));
 	TR_TRY(judge_length(o, error));
 	TR_TRY(judge_time(o, error));

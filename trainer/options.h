@@ -8,7 +8,7 @@
 #include "rubato_sim.h"
 #include "trainer/emulation/compute_time.h"
 #include "trainer/emulation/delay.h"
-#include "trainer/models/model.h"
+#include "trainer/models/compute.h"
 #include "trainer/rules/rate.h"
 #include "trainer/rules/rule.h"
 
@@ -62,6 +62,7 @@ struct tr_options {
 	bool resume;
 	bool simulate;
 	struct tr_device_option device;
+	enum tr_precision precision;
 	rubato_sim_options world;      /* Of a simulation. */
 	const char *init, *save, *out; /* NULL: none. */
 	const char *for_out;           /* An option that only --out gives a meaning to; NULL. */

@@ -190,6 +190,7 @@ static rubato_status prepare(struct tr_run *run)
 	setup.gradient = run->ctx.gradient;
 	setup.statistics = run->ctx.statistics;
 	setup.device = run->cuda;
+	setup.precision = o->precision;
 	return tr_compute_open(&run->compute, run->ops, &setup, run->error);
 }
 

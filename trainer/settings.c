@@ -145,6 +145,7 @@ uint64_t tr_settings_hash(const struct tr_options *o, const struct tr_model *mod
 	ADD(o->no_shuffle);
 	ADD(o->augment);
 	ADD(o->bn);
+	ADD(o->precision);
 	ADD(o->clip);
 	hash = add_model(hash, model, data);
 	return add_time(hash, &o->compute_time, &o->delay);

@@ -73,6 +73,8 @@ static const struct {
 	{ "--device cpu:0", 2, "--device" },
 	{ "--device cuda --simulate --ranks 2", 2, "on the processor" },
 	{ "--device tpu", 2, "takes one of" },
+	{ "--precision tf32", 2, "--precision tf32: only with --device cuda" },
+	{ "--precision half --device cuda", 2, "takes one of" },
 	{ "--algorithm eager --policy quorum", 2, "--policy" },
 	{ "--algorithm eager --policy quorum:0", 2, "--policy" },
 	{ "--algorithm eager --policy deadline:5", 2, "--policy" },

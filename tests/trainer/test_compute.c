@@ -14,8 +14,8 @@
 static struct tr_compute *open_with(const struct tr_compute_ops *ops, struct bench *b,
 				    uint32_t batch, float *gradient, float *statistics)
 {
-	struct tr_compute_setup setup = { &b->model, batch,      b->parameters,
-					  gradient,  statistics, NULL };
+	struct tr_compute_setup setup = { &b->model,  batch, b->parameters, gradient,
+					  statistics, NULL,  TR_FLOAT32 };
 	struct tr_compute *compute;
 
 	ck_assert_int_eq(tr_compute_open(&compute, ops, &setup, &b->error), RUBATO_OK);

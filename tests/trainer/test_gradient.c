@@ -81,8 +81,8 @@ static void bench_open(struct bench *b, enum tr_model_kind kind, enum tr_loss lo
 		b->labels[i] = (int32_t)rng_below(&rng, outputs);
 	for (size_t i = 0; i < b->model.parameter_count; i++) /* No scale is 1, no bias 0. */
 		b->parameters[i] += 0.1 * (2.0 * rng_unit(&rng) - 1.0);
-	struct tr_compute_setup setup = { &b->model,   batch,         b->parameters,
-					  b->gradient, b->statistics, NULL };
+	struct tr_compute_setup setup = { &b->model,     batch, b->parameters, b->gradient,
+					  b->statistics, NULL,  TR_FLOAT32 };
 	ck_assert_int_eq(tr_compute_open(&b->compute, &tr_compute_plain, &setup, &b->error),
 			 RUBATO_OK);
 }

@@ -34,6 +34,7 @@ struct tr_compute {
 	struct tr_dnn dnn; /* Of models with convolutions. */
 	const float *parameters;
 	float *gradient, *statistics;
+	enum tr_precision precision;
 	struct plan training, scoring;
 	cudnnFilterDescriptor_t weight[TR_LAYERS_MAX];
 	cudnnConvolutionDescriptor_t convolution[TR_LAYERS_MAX];
@@ -91,15 +92,22 @@ static const float *blend(struct tr_compute *c, uint32_t i)
 	return beta;
 }
 
-/* ---- Dense layers. Rows are cuBLAS' columns: what is row-major here is transposed there. ---- */
+/* ---- Dense layers ---- */
+
+/* to[m][n] = a[m][k] b[k][n] + keep * to. */
+static rubato_status product(struct tr_compute *c, size_t m, size_t n, size_t k, struct tr_factor a,
+			     struct tr_factor b, float keep, float *to)
+{
+	return tr_blas_product(&c->blas, 1, m, n, k, 1.0f, a, b, keep, to, n, c->error);
+}
 
 static rubato_status dense_forward(struct tr_compute *c, const struct plan *p, uint32_t i)
 {
 	const struct tr_layer *l = &c->model.layers[i];
-	const int ins = (int)tr_shape_count(l->in), outs = (int)l->out.channels;
+	const size_t ins = tr_shape_count(l->in), outs = l->out.channels;
 
-	BLAS(cublasSgemm, CUBLAS_OP_T, CUBLAS_OP_N, outs, (int)p->rows, ins, &one,
-	     c->parameters + l->weight_offset, ins, c->value[i], ins, &zero, c->value[i + 1], outs);
+	TR_TRY(product(c, p->rows, outs, ins, tr_plain(c->value[i], ins),
+		       tr_turned(c->parameters + l->weight_offset, ins), 0.0f, c->value[i + 1]));
 	if (l->bias_count == 0)
 		return RUBATO_OK;
 	return LAUNCH(bias, count_of(l->out, p->rows), .to = c->value[i + 1],
@@ -110,26 +118,24 @@ static rubato_status dense_forward(struct tr_compute *c, const struct plan *p, u
 static rubato_status dense_parameters(struct tr_compute *c, uint32_t i)
 {
 	const struct tr_layer *l = &c->model.layers[i];
-	const int ins = (int)tr_shape_count(l->in), outs = (int)l->out.channels;
-	const int rows = (int)c->training.rows;
+	const size_t ins = tr_shape_count(l->in), outs = l->out.channels;
+	const size_t rows = c->training.rows;
 
-	BLAS(cublasSgemm, CUBLAS_OP_N, CUBLAS_OP_T, ins, outs, rows, &one, c->value[i], ins,
-	     c->slope[i + 1], outs, &zero, c->gradient + l->weight_offset, ins);
+	TR_TRY(product(c, outs, ins, rows, tr_turned(c->slope[i + 1], outs),
+		       tr_plain(c->value[i], ins), 0.0f, c->gradient + l->weight_offset));
 	if (l->bias_count > 0)
-		BLAS(cublasSgemv, CUBLAS_OP_N, outs, rows, &one, c->slope[i + 1], outs, c->ones, 1,
-		     &zero, c->gradient + l->bias_offset, 1);
+		BLAS(cublasSgemv, CUBLAS_OP_N, (int)outs, (int)rows, &one, c->slope[i + 1],
+		     (int)outs, c->ones, 1, &zero, c->gradient + l->bias_offset, 1);
 	return RUBATO_OK;
 }
 
 static rubato_status dense_backward(struct tr_compute *c, uint32_t i)
 {
 	const struct tr_layer *l = &c->model.layers[i];
-	const int ins = (int)tr_shape_count(l->in), outs = (int)l->out.channels;
+	const size_t ins = tr_shape_count(l->in), outs = l->out.channels;
 
-	BLAS(cublasSgemm, CUBLAS_OP_N, CUBLAS_OP_N, ins, (int)c->training.rows, outs, &one,
-	     c->parameters + l->weight_offset, ins, c->slope[i + 1], outs, blend(c, i), c->slope[i],
-	     ins);
-	return RUBATO_OK;
+	return product(c, c->training.rows, ins, outs, tr_plain(c->slope[i + 1], outs),
+		       tr_plain(c->parameters + l->weight_offset, ins), *blend(c, i), c->slope[i]);
 }
 
 /* ---- Convolutions ---- */
@@ -495,20 +501,22 @@ static rubato_status describe_layers(struct tr_compute *c)
 		DESCRIBE(cudnnCreateConvolutionDescriptor, &c->convolution[i]);
 		DESCRIBE(cudnnSetConvolution2dDescriptor, c->convolution[i], pad, pad, stride,
 			 stride, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
-		DESCRIBE(cudnnSetConvolutionMathType, c->convolution[i], CUDNN_FMA_MATH);
+		DESCRIBE(cudnnSetConvolutionMathType, c->convolution[i],
+			 c->precision == TR_TF32 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH);
 	}
 	return RUBATO_OK;
 }
 
-/* The fastest algorithm, as cuDNN guesses, that gives equal bits every time and computes floats as
- * floats. The two other functions are the same for other types. */
+/* The fastest algorithm, as cuDNN guesses, that gives equal bits every time and, unless TF32 was
+ * asked for, computes floats as floats. The two other functions are the same for other types. */
 #define CHOOSE(found, count, algorithm, bytes)                                                     \
 	do {                                                                                       \
 		int at_ = 0;                                                                       \
-		while (at_ < (count) && ((found)[at_].status != CUDNN_STATUS_SUCCESS ||            \
-					 (found)[at_].determinism != CUDNN_DETERMINISTIC ||        \
-					 ((found)[at_].mathType != CUDNN_FMA_MATH &&               \
-					  (found)[at_].mathType != CUDNN_DEFAULT_MATH)))           \
+		while (at_ < (count) &&                                                            \
+		       ((found)[at_].status != CUDNN_STATUS_SUCCESS ||                             \
+			(found)[at_].determinism != CUDNN_DETERMINISTIC ||                         \
+			(c->precision == TR_FLOAT32 && (found)[at_].mathType != CUDNN_FMA_MATH &&  \
+			 (found)[at_].mathType != CUDNN_DEFAULT_MATH)))                            \
 			at_++;                                                                     \
 		if (at_ == (count))                                                                \
 			return tr_fail(c->error, RUBATO_ERR_UNSUPPORTED,                           \
@@ -568,11 +576,23 @@ static rubato_status open_plan(struct tr_compute *c, struct plan *p)
 	return RUBATO_OK;
 }
 
+static bool needs_dnn(const struct tr_model *model)
+{
+	for (uint32_t i = 0; i < model->layer_count; i++)
+		if (model->layers[i].kind == TR_CONV || model->layers[i].kind == TR_NORM)
+			return true;
+	return false;
+}
+
 /* What this backend does not compute. */
 static rubato_status refuse(struct tr_compute *c)
 {
 	const size_t rows = c->training.rows > TR_EVAL_ROWS ? c->training.rows : TR_EVAL_ROWS;
 
+	if (c->precision == TR_BFLOAT16 && needs_dnn(&c->model))
+		return tr_refuse(c->error,
+				 "--precision bfloat16: not for the convolutions of --model %s",
+				 tr_model_names[c->model.kind]);
 	for (uint32_t i = 0; i < c->model.layer_count; i++) {
 		const struct tr_layer *l = &c->model.layers[i];
 
@@ -589,14 +609,6 @@ static rubato_status refuse(struct tr_compute *c)
 	return RUBATO_OK;
 }
 
-static bool needs_dnn(const struct tr_model *model)
-{
-	for (uint32_t i = 0; i < model->layer_count; i++)
-		if (model->layers[i].kind == TR_CONV || model->layers[i].kind == TR_NORM)
-			return true;
-	return false;
-}
-
 static rubato_status cuda_open(struct tr_compute *c, const struct tr_compute_ops *ops,
 			       const struct tr_compute_setup *setup, struct tr_error *error)
 {
@@ -608,9 +620,10 @@ static rubato_status cuda_open(struct tr_compute *c, const struct tr_compute_ops
 	c->statistics = setup->statistics;
 	c->training.rows = setup->batch;
 	c->scoring.rows = TR_EVAL_ROWS;
+	c->precision = setup->precision;
 	c->error = error;
 	TR_TRY(refuse(c));
-	TR_TRY(tr_blas_open(&c->blas, c->cuda, error));
+	TR_TRY(tr_blas_open(&c->blas, c->cuda, c->precision, error));
 	TR_TRY(open_memory(c));
 	if (!needs_dnn(&c->model))
 		return RUBATO_OK;

@@ -21,8 +21,14 @@ rubato_status tr_dnn_check(const struct tr_dnn *dnn, cudnnStatus_t status, const
 		       "--device cuda: %s: %s", call, dnn->p_cudnnGetErrorString(status));
 }
 
-rubato_status tr_blas_open(struct tr_blas *blas, struct tr_cuda *cuda, struct tr_error *error)
+rubato_status tr_blas_open(struct tr_blas *blas, struct tr_cuda *cuda, enum tr_precision precision,
+			   struct tr_error *error)
 {
+	static const cublasComputeType_t hows[] = {
+		[TR_FLOAT32] = CUBLAS_COMPUTE_32F_PEDANTIC,
+		[TR_TF32] = CUBLAS_COMPUTE_32F_FAST_TF32,
+		[TR_BFLOAT16] = CUBLAS_COMPUTE_32F_FAST_16BF,
+	};
 	static const char *const libraries[] = { "libcublas.so.13", "libcublas.so.12", NULL };
 	const struct tr_cuda_symbol symbols[] = {
 #define SYMBOL(name) { TR_CUDA_NAME(name), (void **)(void *)&blas->p_##name },
@@ -30,6 +36,7 @@ rubato_status tr_blas_open(struct tr_blas *blas, struct tr_cuda *cuda, struct tr
 #undef SYMBOL
 	};
 
+	blas->how = hows[precision];
 	TR_TRY(tr_cuda_load(libraries, symbols, sizeof(symbols) / sizeof(symbols[0]), error));
 	TR_BLAS_TRY(blas, error, cublasCreate, &blas->handle);
 	TR_BLAS_TRY(blas, error, cublasSetStream, blas->handle, cuda->stream);
@@ -44,12 +51,11 @@ rubato_status tr_blas_product(const struct tr_blas *blas, size_t batch, size_t m
 {
 	const cublasOperation_t a_how = a.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
 	const cublasOperation_t b_how = b.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-	const cublasComputeType_t how = CUBLAS_COMPUTE_32F_PEDANTIC;
 
 	if (batch == 1) {
 		TR_BLAS_TRY(blas, error, cublasGemmEx, blas->handle, b_how, a_how, (int)n, (int)m,
 			    (int)k, &scale, b.at, CUDA_R_32F, (int)b.stride, a.at, CUDA_R_32F,
-			    (int)a.stride, &keep, c, CUDA_R_32F, (int)c_stride, how,
+			    (int)a.stride, &keep, c, CUDA_R_32F, (int)c_stride, blas->how,
 			    CUBLAS_GEMM_DEFAULT);
 		return RUBATO_OK;
 	}
@@ -57,7 +63,7 @@ rubato_status tr_blas_product(const struct tr_blas *blas, size_t batch, size_t m
 		    (int)m, (int)k, &scale, b.at, CUDA_R_32F, (int)b.stride,
 		    (long long)(b.stride * (b.turned ? n : k)), a.at, CUDA_R_32F, (int)a.stride,
 		    (long long)(a.stride * (a.turned ? k : m)), &keep, c, CUDA_R_32F, (int)c_stride,
-		    (long long)(c_stride * m), (int)batch, how, CUBLAS_GEMM_DEFAULT);
+		    (long long)(c_stride * m), (int)batch, blas->how, CUBLAS_GEMM_DEFAULT);
 	return RUBATO_OK;
 }
 

@@ -9,7 +9,7 @@
 #include <cudnn.h>
 
 #include "trainer/cuda/device.h"
-#include "trainer/models/product.h"
+#include "trainer/models/compute.h"
 
 #define TR_BLAS_FUNCTIONS(X)                                                                       \
 	X(cublasCreate)                                                                            \
@@ -17,7 +17,6 @@
 	X(cublasSetStream)                                                                         \
 	X(cublasSetMathMode)                                                                       \
 	X(cublasGetStatusName)                                                                     \
-	X(cublasSgemm)                                                                             \
 	X(cublasSgemv)                                                                             \
 	X(cublasGemmEx)                                                                            \
 	X(cublasGemmStridedBatchedEx)
@@ -50,6 +49,7 @@
 
 struct tr_blas {
 	cublasHandle_t handle;
+	cublasComputeType_t how; /* Products. */
 #define TR_BLAS_MEMBER(name) __typeof__(&(name)) p_##name;
 	TR_BLAS_FUNCTIONS(TR_BLAS_MEMBER)
 #undef TR_BLAS_MEMBER
@@ -62,9 +62,11 @@ struct tr_dnn {
 #undef TR_DNN_MEMBER
 };
 
-/* A handle whose calls go to the device's stream. float32 is computed as float32, not TF32.
+/* A handle whose calls go to the device's stream. Products have this precision, and float32 is
+ * computed as float32, not TF32.
  * Errors: UNSUPPORTED (the library is missing, or too old), MEMORY, SYSTEM. */
-rubato_status tr_blas_open(struct tr_blas *blas, struct tr_cuda *cuda, struct tr_error *error);
+rubato_status tr_blas_open(struct tr_blas *blas, struct tr_cuda *cuda, enum tr_precision precision,
+			   struct tr_error *error);
 void tr_blas_close(struct tr_blas *blas);
 /* c[m][n] = scale * a[m][k] b[k][n] + keep * c, row-major as in product.h: `batch` of them, one
  * behind the other in each of the three. */

@@ -72,7 +72,7 @@ rubato_status tr_cuda_text_open(struct tr_cuda_text *t, const struct tr_compute_
 					 : tr_gpt_arrays(&t->model.sequence, arrays);
 	for (uint32_t i = 0; i < count; i++)
 		t->at[i] = arrays[i].offset;
-	TR_TRY(tr_blas_open(&t->blas, t->cuda, error));
+	TR_TRY(tr_blas_open(&t->blas, t->cuda, setup->precision, error));
 	t->words_bytes = lay_out(t, &t->host, NULL) * sizeof(int32_t);
 	TR_TRY(tr_cuda_alloc_host(t->cuda, t->words_bytes, &memory, error));
 	(void)lay_out(t, &t->host, memory);

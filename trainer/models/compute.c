@@ -7,6 +7,8 @@
 #define FASTEST(name) name##_plain
 #endif
 
+const char *const tr_precision_names[] = { "float32", "tf32", "bfloat16", NULL };
+
 const struct tr_compute_ops *tr_compute_host(enum tr_model_kind kind)
 {
 	if (kind == TR_LSTM)

@@ -32,6 +32,10 @@ struct tr_score { /* Sums over rows; of a model of text: over the tokens that it
 
 struct tr_cuda; /* trainer/cuda/device.h */
 
+/* What factors of products are rounded to on a device; sums and all that is kept are float32. */
+enum tr_precision { TR_FLOAT32, TR_TF32, TR_BFLOAT16 };
+extern const char *const tr_precision_names[]; /* NULL-terminated. */
+
 struct tr_compute_setup {
 	const struct tr_model *model; /* Copied. */
 	uint32_t batch;               /* Rows of one train() call. */
@@ -39,6 +43,7 @@ struct tr_compute_setup {
 	float *gradient;              /* The same. */
 	float *statistics;      /* [statistics_count]: train() moves them, evaluate() uses them. */
 	struct tr_cuda *device; /* NULL: the host's. Else the three vectors lie there. */
+	enum tr_precision precision; /* Of a device. */
 };
 
 /* Told during train(), after each layer with parameters: the gradient is final from float `first`

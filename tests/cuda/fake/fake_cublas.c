@@ -81,7 +81,16 @@ struct product {
 	float *c;
 	size_t a_row, a_column, b_row, b_column, c_row, c_column;
 	size_t a_next, b_next, c_next;
+	cublasComputeType_t how;
 };
+
+/* As tensor cores take it. */
+static float taken(float value, cublasComputeType_t how)
+{
+	return how == CUBLAS_COMPUTE_32F_FAST_TF32   ? fake_rounded(value, 10)
+	       : how == CUBLAS_COMPUTE_32F_FAST_16BF ? fake_rounded(value, 7)
+						     : value;
+}
 
 static void product_one(const struct product *p, size_t number)
 {
@@ -94,7 +103,8 @@ static void product_one(const struct product *p, size_t number)
 			float sum = 0.0f;
 
 			for (int k = 0; k < p->k; k++)
-				sum += a[(size_t)k * p->a_column] * b[(size_t)k * p->b_row];
+				sum += taken(a[(size_t)k * p->a_column], p->how) *
+				       taken(b[(size_t)k * p->b_row], p->how);
 			*c = p->alpha * sum + (p->beta == 0.0f ? 0.0f : p->beta * *c);
 		}
 }
@@ -110,37 +120,6 @@ static void product_run(void *arg)
 static size_t matrix_bytes(int rows, int columns, int step)
 {
 	return ((size_t)(columns - 1) * (size_t)step + (size_t)rows) * sizeof(float);
-}
-
-EXPORT cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t a_how,
-				     cublasOperation_t b_how, int m, int n, int k,
-				     const float *alpha, const float *a, int lda, const float *b,
-				     int ldb, const float *beta, float *c, int ldc)
-{
-	const bool ta = a_how == CUBLAS_OP_T, tb = b_how == CUBLAS_OP_T;
-	struct product p = { .m = m, .n = n, .k = k, .batch = 1 };
-
-	ASKED_HANDLE();
-	if (m <= 0 || n <= 0 || k <= 0 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m ||
-	    alpha == NULL || beta == NULL || (!ta && a_how != CUBLAS_OP_N) ||
-	    (!tb && b_how != CUBLAS_OP_N))
-		return CUBLAS_STATUS_INVALID_VALUE;
-	p.alpha = *alpha;
-	p.beta = *beta;
-	p.a = fake_cuda_reach(a, matrix_bytes(ta ? k : m, ta ? m : k, lda));
-	p.b = fake_cuda_reach(b, matrix_bytes(tb ? n : k, tb ? k : n, ldb));
-	p.c = fake_cuda_reach(c, matrix_bytes(m, n, ldc));
-	p.a_row = ta ? (size_t)lda : 1;
-	p.a_column = ta ? 1 : (size_t)lda;
-	p.b_row = tb ? (size_t)ldb : 1;
-	p.b_column = tb ? 1 : (size_t)ldb;
-	p.c_row = 1;
-	p.c_column = (size_t)ldc;
-	if (p.a == NULL || p.b == NULL || p.c == NULL || handle->math != CUBLAS_PEDANTIC_MATH)
-		return CUBLAS_STATUS_EXECUTION_FAILED;
-	return fake_do(handle->stream, product_run, &p, sizeof(p)) == CUDA_SUCCESS
-		       ? CUBLAS_STATUS_SUCCESS
-		       : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 EXPORT cublasStatus_t cublasSgemv_v2(cublasHandle_t handle, cublasOperation_t a_how, int m, int n,
@@ -204,7 +183,9 @@ static bool floats(cublasOperation_t a_how, cublasOperation_t b_how, cudaDataTyp
 {
 	return (a_how == CUBLAS_OP_T || a_how == CUBLAS_OP_N) &&
 	       (b_how == CUBLAS_OP_T || b_how == CUBLAS_OP_N) && a == CUDA_R_32F &&
-	       b == CUDA_R_32F && c == CUDA_R_32F && how == CUBLAS_COMPUTE_32F_PEDANTIC &&
+	       b == CUDA_R_32F && c == CUDA_R_32F &&
+	       (how == CUBLAS_COMPUTE_32F_PEDANTIC || how == CUBLAS_COMPUTE_32F_FAST_TF32 ||
+		how == CUBLAS_COMPUTE_32F_FAST_16BF) &&
 	       algorithm == CUBLAS_GEMM_DEFAULT;
 }
 
@@ -215,7 +196,9 @@ EXPORT cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t a_ho
 				   cudaDataType c_type, int ldc, cublasComputeType_t how,
 				   cublasGemmAlgo_t algorithm)
 {
-	struct product p = { .m = m, .n = n, .k = k, .batch = 1, .a = a, .b = b, .c = c };
+	struct product p = {
+		.m = m, .n = n, .k = k, .batch = 1, .a = a, .b = b, .c = c, .how = how
+	};
 
 	ASKED_HANDLE();
 	if (alpha == NULL || beta == NULL ||
@@ -233,7 +216,9 @@ EXPORT cublasStatus_t cublasGemmStridedBatchedEx(
 	cudaDataType c_type, int ldc, long long c_next, int batch, cublasComputeType_t how,
 	cublasGemmAlgo_t algorithm)
 {
-	struct product p = { .m = m, .n = n, .k = k, .batch = batch, .a = a, .b = b, .c = c };
+	struct product p = {
+		.m = m, .n = n, .k = k, .batch = batch, .a = a, .b = b, .c = c, .how = how
+	};
 
 	ASKED_HANDLE();
 	if (alpha == NULL || beta == NULL || a_next < 0 || b_next < 0 || c_next < 0 ||

@@ -193,7 +193,7 @@ static bool fits(const struct cudnnTensorStruct *x, const struct cudnnFilterStru
 	return x != NULL && x->tag == TENSOR && x->n > 0 && w != NULL && w->tag == FILTER &&
 	       how != NULL && how->tag == CONVOLUTION && how->set && y != NULL &&
 	       y->tag == TENSOR && y->n == x->n && y->c == w->k && x->c == w->c &&
-	       how->math == CUDNN_FMA_MATH &&
+	       (how->math == CUDNN_FMA_MATH || how->math == CUDNN_TENSOR_OP_MATH) &&
 	       y->h == 1 + (x->h + 2 * how->pad_h - w->h) / how->stride_h &&
 	       y->w == 1 + (x->w + 2 * how->pad_w - w->w) / how->stride_w;
 }
@@ -216,6 +216,12 @@ struct tap {
 	int dy, dx; /* What output 0 reads. */
 };
 
+/* As tensor cores take it. */
+static float taken(const struct convolution *c, float value)
+{
+	return c->how.math == CUDNN_TENSOR_OP_MATH ? fake_rounded(value, 10) : value;
+}
+
 static float tap_run(const struct tap *t, const float *x, const float *y, float *to, float weight)
 {
 	const struct convolution *c = t->c;
@@ -233,11 +239,11 @@ static float tap_run(const struct tap *t, const float *x, const float *y, float 
 			if (ix < 0 || ix >= c->x.w)
 				continue;
 			if (c->what == FORWARD)
-				to[out] += weight * x[in];
+				to[out] += taken(c, weight) * taken(c, x[in]);
 			else if (c->what == DATA)
-				to[in] += weight * y[out];
+				to[in] += taken(c, weight) * taken(c, y[out]);
 			else
-				sum += x[in] * y[out];
+				sum += taken(c, x[in]) * taken(c, y[out]);
 		}
 	}
 	return sum;

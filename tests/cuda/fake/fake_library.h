@@ -7,6 +7,7 @@
 #define TESTS_CUDA_FAKE_LIBRARY_H
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/cuda/fake/fake_cuda.h"
 
@@ -18,6 +19,19 @@
 		*(out) = calloc(1, sizeof(**(out)));                                               \
 		(*(out))->tag = (tag_of);                                                          \
 	} while (0)
+
+/* To so many bits behind the point, ties to even. */
+static inline float fake_rounded(float value, unsigned bits)
+{
+	const unsigned cut = 23 - bits;
+	uint32_t word;
+
+	memcpy(&word, &value, sizeof(word));
+	if ((word & 0x7f800000) != 0x7f800000) /* Neither infinite nor a NaN. */
+		word = (word + (1u << (cut - 1)) - 1 + (word >> cut & 1)) >> cut << cut;
+	memcpy(&value, &word, sizeof(word));
+	return value;
+}
 
 static inline CUresult fake_do(CUstream stream, CUhostFn call, void *parameters, size_t bytes)
 {

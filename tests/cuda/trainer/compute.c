@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum tr_precision device_precision;
+
 static float *device_floats(struct on_device *d, size_t count)
 {
 	void *at;
@@ -53,6 +55,7 @@ bool device_try(struct on_device *d, const struct tr_compute_ops *ops, const str
 	setup.gradient = d->gradient;
 	setup.statistics = d->statistics;
 	setup.device = d->cuda;
+	setup.precision = device_precision;
 	if (tr_compute_open(&d->compute, ops, &setup, &d->b.error) == RUBATO_OK)
 		return true;
 	device_close(d);

@@ -18,6 +18,9 @@ static const struct shape_case text_cases[] = {
 };
 #define TEXT_COUNT ((int)(sizeof(text_cases) / sizeof(text_cases[0])))
 
+/* For models on a device from now on. */
+extern enum tr_precision device_precision;
+
 struct on_device { /* A model on the device, beside the same on the host. */
 	struct bench b;
 	const struct tr_compute_ops *ops, *plain;

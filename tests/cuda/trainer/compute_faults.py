@@ -14,8 +14,8 @@ import sys
 
 FAULTS = [
     ("an operand is not transposed",
-     "BLAS(cublasSgemm, CUBLAS_OP_T, CUBLAS_OP_N, outs,",
-     "BLAS(cublasSgemm, CUBLAS_OP_N, CUBLAS_OP_N, outs,"),
+     "tr_turned(c->parameters + l->weight_offset, ins), 0.0f,",
+     "tr_plain(c->parameters + l->weight_offset, outs), 0.0f,"),
     ("what a shortcut left is not added to",
      "const float *beta = c->begun[i] ? &one : &zero;",
      "const float *beta = &zero;"),
@@ -43,8 +43,9 @@ FAULTS = [
      "1.0 - TR_NORM_MOMENTUM",
      "TR_NORM_MOMENTUM"),
     ("the gradient of a layer goes to another",
-     "&zero, c->gradient + l->weight_offset, ins);",
-     "&zero, c->gradient + l->bias_offset - l->weight_count + 1, ins);"),
+     "tr_plain(c->value[i], ins), 0.0f, c->gradient + l->weight_offset));",
+     "tr_plain(c->value[i], ins), 0.0f,\n"
+     "\t\t       c->gradient + l->bias_offset - l->weight_count + 1));"),
 ]
 GPT_FAULTS = [
     ("scores are not scaled backward",

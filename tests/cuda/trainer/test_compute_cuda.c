@@ -182,7 +182,6 @@ static const char *const calls[] = {
 	"cublasCreate_v2",
 	"cublasSetStream_v2",
 	"cublasSetMathMode",
-	"cublasSgemm_v2",
 	"cublasSgemv_v2",
 	"cublasGemmEx",
 	"cublasGemmStridedBatchedEx",
@@ -281,6 +280,60 @@ START_TEST(a_step_waits_once)
 }
 END_TEST
 
+/* Of its norm, how far the device's gradient is from the plain one; the loss alike. */
+static double distance(const struct shape_case *c, enum tr_precision precision, double *loss)
+{
+	struct tr_score want = { 0 }, have = { 0 };
+	double difference = 0.0, norm = 0.0;
+	struct on_device d;
+
+	device_precision = precision;
+	device_open(&d, tr_compute_device(c->kind), c);
+	device_precision = TR_FLOAT32;
+	const struct tr_answers answers = { d.b.labels, d.b.targets };
+	ck_assert_int_eq(d.plain->train(d.twin, d.b.x, answers, NULL, &want, &d.b.error),
+			 RUBATO_OK);
+	ck_assert_int_eq(d.ops->train(d.compute, d.b.x, answers, NULL, &have, &d.b.error),
+			 RUBATO_OK);
+	device_copy(&d, d.seen, d.gradient, d.b.model.parameter_count);
+	for (size_t i = 0; i < d.b.model.parameter_count; i++) {
+		const double value = (double)d.b.gradient[i];
+
+		difference += ((double)d.seen[i] - value) * ((double)d.seen[i] - value);
+		norm += value * value;
+	}
+	*loss = fabs(have.loss - want.loss) / want.loss;
+	device_close(&d);
+	return sqrt(difference / norm);
+}
+
+/* Products are rounded as asked for: TF32 has 10 bits, bfloat16 7. Nothing else is. */
+START_TEST(precision_reaches_the_products)
+{
+	static const struct shape_case mlp = { TR_MLP, TR_CROSS_ENTROPY, { 13, 1, 1 }, 4, 11, 6 };
+	const struct shape_case *all[] = { &mlp, &cnn, &text_cases[2], &text_cases[6] };
+	const double most[] = { 2e-5, 1e-2, 8e-2 }, least[] = { 0.0, 5e-5, 5e-4 };
+	struct on_device d;
+	double loss;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		for (enum tr_precision p = TR_FLOAT32; p <= TR_BFLOAT16; p++) {
+			if (p == TR_BFLOAT16 && all[i] == &cnn)
+				continue;
+			const double away = distance(all[i], p, &loss);
+
+			ck_assert_msg(away <= most[p] && away >= least[p] && loss <= most[p],
+				      "%zu, %s: gradient off by %g, loss by %g", i,
+				      tr_precision_names[p], away, loss);
+		}
+	device_precision = TR_BFLOAT16;
+	ck_assert(!device_try(&d, &tr_compute_cuda, &cnn));
+	ck_assert_str_eq(d.b.error.text,
+			 "--precision bfloat16: not for the convolutions of --model cnn");
+	fake_all_given_back();
+}
+END_TEST
+
 START_TEST(what_is_not_computed_is_refused)
 {
 	static const struct shape_case one = {
@@ -309,6 +362,7 @@ int main(void)
 			    (int)(sizeof(calls) / sizeof(calls[0])));
 	tcase_add_loop_test(tests, out_of_memory_leaves_nothing, 0, 2 + 2 * TEXT_COUNT);
 	tcase_add_loop_test(tests, a_step_waits_once, 0, 2 + 2 * TEXT_COUNT);
+	tcase_add_test(tests, precision_reaches_the_products);
 	tcase_add_test(tests, what_is_not_computed_is_refused);
 	return check_main("cuda", tests);
 }
