@@ -1,8 +1,9 @@
 /*
  * test_trainer_runs.c -- whole runs of rubato-train with --device cuda, on the driver, cuBLAS and
- * cuDNN without a device: every model that the backend has, every update rule; two ranks that are
- * threads and share the device. Their losses, step by step, are those of --device cpu up to
- * rounding; they come from the device's memory, and all of that is given back.
+ * cuDNN without a device: every model, every update rule; ranks that are threads and share the
+ * device. Their losses, step by step, are those of --device cpu up to rounding; where these depend
+ * on time, what a ledger says is computed anew on the processor. They come from the device's
+ * memory, and all of that is given back.
  */
 #include <math.h>
 #include <pthread.h>
@@ -13,9 +14,11 @@
 #include "tests/check_main.h"
 #include "tests/cuda/fakes.h"
 #include "tests/trainer/support.h"
+#include "trainer/base/npy.h"
 #include "trainer/train.h"
 
 #define RANKS 2u
+#define RULE_RANKS 4u
 #define LINES_MAX 64
 
 struct rank {
@@ -44,7 +47,7 @@ static void *rank_main(void *arg)
 static void run(const char *line, const char *device, uint32_t ranks, char *said, size_t said_bytes)
 {
 	static const char *const first[] = { "rubato-train", NULL };
-	struct rank all[RANKS] = { 0 };
+	struct rank all[RULE_RANKS] = { 0 };
 	struct tr_error error = { 0 };
 	enum tr_options_verdict verdict;
 	struct tr_options options;
@@ -117,27 +120,32 @@ static const struct {
 	  "--clip 1" },
 	/* Few: rounding decides which of two paths it takes, on the CPU as well (docs/gpu.md). */
 	{ RANKS, 1e-3, "--steps 3 --model resnet20 --data npy:data --batch 2 --lr 0.01" },
+	{ RANKS, 1e-2, "--steps 20 --model mlp --hidden 8 --data npy:data --precision tf32" },
+	{ RANKS, 1e-1,
+	  "--steps 20 --model gpt --data text:text --batch 3 --context 8 --width 16 --heads 2 "
+	  "--precision bfloat16" },
 	/* Rules. */
-	{ RANKS, 1e-5,
+	{ RULE_RANKS, 1e-5,
 	  "--steps 20 --model mlp --hidden 8 --data npy:data --algorithm laga "
 	  "--momentum 0.9 --lag-comp lookahead" },
-	{ RANKS, 1e-5,
+	{ RULE_RANKS, 1e-5,
 	  "--steps 20 --model mlp --hidden 8 --data npy:data --algorithm laga "
 	  "--accumulate 2 --first-step zero" },
-	{ RANKS, 1e-5,
+	{ RULE_RANKS, 1e-5,
 	  "--steps 20 --model mlp --hidden 8 --data npy:data --algorithm kavg --k 3 "
 	  "--outer block --optimizer adamw --opt-state average" },
-	{ RANKS, 1e-5,
+	{ RULE_RANKS, 1e-5,
 	  "--steps 20 --model mlp --hidden 8 --data npy:data --algorithm hier --k1 2 "
 	  "--k2 6 --group 2 --outer slowmo --wire bf16" },
-	{ RANKS, 1e-5,
+	{ RULE_RANKS, 1e-5,
 	  "--steps 20 --model mlp --hidden 8 --data npy:data --algorithm periodic "
 	  "--schedule post-local --momentum 0.9" },
-	{ RANKS, 1e-5, "--steps 20 --model mlp --hidden 8 --data npy:data --algorithm adpsgd" },
-	{ RANKS, 1e-5,
+	{ RULE_RANKS, 1e-5,
+	  "--steps 20 --model mlp --hidden 8 --data npy:data --algorithm adpsgd" },
+	{ RULE_RANKS, 1e-5,
 	  "--steps 20 --model mlp --hidden 8 --data npy:data --algorithm local --k 4 "
 	  "--pull 0.5" },
-	{ RANKS, 1e-5,
+	{ RULE_RANKS, 1e-5,
 	  "--steps 20 --model mlp --hidden 8 --data npy:data --algorithm local --k 4 "
 	  "--outer nesterov --opt-state reset --optimizer adam --lr 0.01" },
 	/* One rank: what it takes part in does not depend on time. */
@@ -149,14 +157,25 @@ static const struct {
 	  "--policy wagma:1" },
 };
 
+/* The processor has one precision: the option, which comes last, is cut off. */
+static const char *here_line(const char *given, char *line, size_t line_bytes)
+{
+	const char *precision = strstr(given, " --precision");
+
+	(void)snprintf(line, line_bytes, "%.*s",
+		       (int)(precision != NULL ? precision - given : (long)strlen(given)), given);
+	return line;
+}
+
 START_TEST(losses_are_those_of_the_processor)
 {
 	double here[LINES_MAX], there[LINES_MAX];
 	struct fake_cuda_counts before, after;
-	char said[1024];
+	char said[1024], line[512];
 	uint32_t count;
 
-	run(runs[_i].line, "cpu", runs[_i].ranks, said, sizeof(said));
+	run(here_line(runs[_i].line, line, sizeof(line)), "cpu", runs[_i].ranks, said,
+	    sizeof(said));
 	ck_assert_str_eq(said, "");
 	before = fake_counts();
 	run(runs[_i].line, "cuda", runs[_i].ranks, said, sizeof(said));
@@ -194,6 +213,76 @@ START_TEST(late_ranks_on_one_device)
 	ck_assert_str_eq(said, "");
 	ck_assert_uint_ge(losses("cuda", all), 20);
 	ck_assert_double_lt(number_last("cuda/metrics.jsonl", "loss"), all[0]);
+	fake_all_given_back();
+}
+END_TEST
+
+/* Rounds that wait for all do not depend on time; what was reported in between does. */
+START_TEST(parameters_are_those_of_the_processor)
+{
+	static const char *const lines[] = {
+		"--steps 20 --model mlp --hidden 8 --data npy:data --algorithm eager "
+		"--policy quorum:4 --collect own --clip 0.5",
+		"--steps 20 --model mlp --hidden 8 --data npy:data --algorithm eager "
+		"--policy wagma:2 --full-every 1",
+	};
+	struct tr_error error = { 0 };
+	struct tr_npy here, there;
+	float most = 0.0f;
+	char said[1024];
+
+	run(lines[_i], "cpu", RULE_RANKS, said, sizeof(said));
+	ck_assert_str_eq(said, "");
+	run(lines[_i], "cuda", RULE_RANKS, said, sizeof(said));
+	ck_assert_str_eq(said, "");
+	ck_assert_int_eq(tr_npy_read("cpu/final.npy", &here, &error), RUBATO_OK);
+	ck_assert_int_eq(tr_npy_read("cuda/final.npy", &there, &error), RUBATO_OK);
+	ck_assert_uint_eq(here.count, there.count);
+	for (size_t i = 0; i < here.count; i++) {
+		const float x = ((const float *)here.bytes)[i], y = ((const float *)there.bytes)[i];
+
+		ck_assert_msg(fabsf(x - y) <= 1e-4f, "%zu: %.9g, on the device %.9g", i, (double)x,
+			      (double)y);
+		most = fabsf(x) > most ? fabsf(x) : most;
+	}
+	ck_assert_float_gt(most, 0.1f);
+	free(here.bytes);
+	free(there.bytes);
+	fake_all_given_back();
+}
+END_TEST
+
+/* What four ranks did when some were late, by its ledger, in float64 on the processor. */
+START_TEST(replays_give_the_same_parameters)
+{
+	static const char *const lines[] = {
+		"--steps 24 --model mlp --hidden 8 --data npy:data --algorithm eager "
+		"--momentum 0.9 --delay random:2ms",
+		"--steps 24 --model mlp --hidden 8 --data npy:data --algorithm eager "
+		"--policy solo --delay random:2ms",
+		"--steps 24 --model mlp --hidden 8 --data npy:data --algorithm laga "
+		"--accumulate until-done --delay random:2ms",
+	};
+	static const char *const pythons[] = { "python3", "/usr/bin/python3" };
+	char said[1024], text[1024];
+	const char *python = NULL;
+
+	for (int i = 0; i < 2 && python == NULL; i++) {
+		(void)snprintf(text, sizeof(text), "%s -c 'import numpy' 2>/dev/null", pythons[i]);
+		if (system(text) == 0)
+			python = pythons[i];
+	}
+	if (python == NULL) {
+		(void)printf("not replayed: no Python here has numpy (python3-numpy)\n");
+		return;
+	}
+	run(lines[_i], "cuda", RULE_RANKS, said, sizeof(said));
+	ck_assert_str_eq(said, "");
+	(void)snprintf(text, sizeof(text), "%s -B %s cuda --switches 200", python, REPLAY);
+	ck_assert_int_eq(system(text), 0);
+	/* And would be noticed: another learning rate in one line. */
+	ck_assert_int_eq(system("sed -i '0,/\"rate\":/s//\"rate\":1/' cuda/ledger.jsonl"), 0);
+	ck_assert_int_ne(system(text), 0);
 	fake_all_given_back();
 }
 END_TEST
@@ -253,6 +342,8 @@ int main(void)
 	tcase_add_loop_test(tests, losses_are_those_of_the_processor, 0,
 			    (int)(sizeof(runs) / sizeof(runs[0])));
 	tcase_add_loop_test(tests, late_ranks_on_one_device, 0, 3);
+	tcase_add_loop_test(tests, parameters_are_those_of_the_processor, 0, 2);
+	tcase_add_loop_test(tests, replays_give_the_same_parameters, 0, 3);
 	tcase_add_test(tests, checkpoints_go_on);
 	tcase_add_test(tests, what_is_not_there_is_said);
 	return check_main("cuda", tests);
