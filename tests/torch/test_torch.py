@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""test_torch.py FOLDER -- the backend of torch.distributed as a user meets it: both packages are
-installed in a fresh environment, and used from outside the tree. RUBATO_TORCH names a Python that
-has torch (docs/pytorch.md); without it this is skipped."""
+"""test_torch.py FOLDER [FAKE-CUDA INCLUDES] -- the backend of torch.distributed as a user meets it:
+both packages are installed in a fresh environment, and used from outside the tree. RUBATO_TORCH
+names a Python that has torch (docs/pytorch.md); without it this is skipped. The driver without a
+device, and where cuda.h is, make a device for PyTorch (late_device.cpp)."""
 
 import json
 import os
@@ -18,6 +19,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/torch"
 FOLDER = pathlib.Path(sys.argv.pop(1))
+FAKE_CUDA = sys.argv[1:]
+del sys.argv[1:]
 sys.path.insert(0, str(ROOT / "tests/tools"))
 
 from programs import main  # noqa: E402
@@ -113,6 +116,28 @@ class Torch(unittest.TestCase):
             with self.subTest(count):
                 for words in self.passes(self.job(count, HERE / "ranks_collectives.py")):
                     self.assertIn("Ran 21 tests", words)
+                    self.assertNotIn("skipped", words)
+
+    @unittest.skipIf(not FAKE_CUDA, "the build has no CUDA, so no driver without a device")
+    def test_devices(self):
+        driver, includes = FAKE_CUDA
+        device = str(FOLDER / "late_device.so")
+        build(python, "-c", """import subprocess, sys
+from torch.utils.cpp_extension import include_paths, library_paths
+source, output, driver, headers = sys.argv[1:]
+words = [w for path in [*include_paths(), headers] for w in ("-isystem", path)]
+for path in library_paths():
+    words += ["-L" + path]
+raise SystemExit(subprocess.call(
+    ["g++", "-std=c++20", "-O0", "-Wall", "-Wextra", "-Wno-unused-parameter", "-shared", "-fPIC",
+     *words, source, "-o", output, "-ltorch_cpu", "-lc10", driver,
+     "-Wl,-rpath," + driver.rpartition("/")[0]]))""",
+              HERE / "late_device.cpp", device, driver, includes)
+        for count in (1, 2, 3):
+            with self.subTest(count):
+                for words in self.passes(self.job(count, HERE / "ranks_devices.py",
+                                                  LATE_DEVICE=device)):
+                    self.assertIn("Ran 14 tests", words)
                     self.assertNotIn("skipped", words)
 
     def test_training_is_that_of_gloo(self):

@@ -1,6 +1,7 @@
 /* all.cpp -- all of it as one unit: PyTorch's headers take longer to read than the rest to compile. */
 #include "backend.cpp"
 #include "collectives.cpp"
+#include "devices.cpp"
 #include "failure.cpp"
 #include "memory.cpp"
 #include "messages.cpp"

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 
+#include "devices.hpp"
 #include "failure.hpp"
 
 namespace rubato_torch
@@ -148,14 +150,24 @@ rubato_comm *Backend::comm(const char *name) const
 }
 
 /* In the order's turn: no other collective of this group runs. */
-void Backend::carry_out(const std::string &name, Timeout timeout, const Body &body)
+void Backend::carry_out(const std::string &name, Timeout timeout, const Moment &moment,
+			const Body &body)
 {
+	std::optional<Behind> behind;
+
+	try {
+		behind.emplace(moment, name, timeout);
+	} catch (...) {
+		abort(); /* The others wait for this call. */
+		throw;
+	}
 	if (timeout != timeout_) {
 		check(rubato_set_timeout(comm_, nanoseconds(timeout)), name);
 		timeout_ = timeout;
 	}
 	try {
 		body(comm_, name);
+		behind->finish();
 	} catch (const c10::DistBackendError &) {
 		failed_ = true;
 		throw;
@@ -167,11 +179,14 @@ WorkPtr Backend::call(const What &what, Tensors ins, Tensors outs, Body body)
 	Timeout timeout = what.timeout == c10d::kUnsetTimeout ? options_->timeout : what.timeout;
 	uint64_t number = ++calls_;
 	std::string name = std::string("rubato: ") + what.name + where_;
+	Moment moment({ &ins, &outs });
 
 	(void)comm(what.name);
 	auto call = c10::make_intrusive<Call>(
 		order_,
-		[this, name, timeout, body = std::move(body)] { carry_out(name, timeout, body); },
+		[this, name, timeout, moment, body = std::move(body)] {
+			carry_out(name, timeout, moment, body);
+		},
 		rank_, what.type, what.name, std::move(ins), std::move(outs), number, timeout);
 	order_->add(call, !what.async);
 	return call;

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "devices.hpp"
 #include "memory.hpp"
 #include "messages.hpp"
 #include "order.hpp"
@@ -131,7 +132,8 @@ class Backend : public c10d::Backend
 	rubato_id id_exchange(c10d::Store &store);
 	rubato_comm *comm(const char *name) const;
 	WorkPtr call(const What &what, Tensors ins, Tensors outs, Body body);
-	void carry_out(const std::string &name, Timeout timeout, const Body &body);
+	void carry_out(const std::string &name, Timeout timeout, const Moment &moment,
+		       const Body &body);
 	WorkPtr message(const char *name, c10d::OpType type, const Tensors &tensors,
 			std::vector<uint32_t> peers, int tag);
 	void root_check(const char *name, int64_t root) const;

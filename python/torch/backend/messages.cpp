@@ -18,9 +18,13 @@ Message::Message(std::shared_ptr<Messages> messages, std::string name, c10d::OpT
 		 const at::Tensor &tensor, std::vector<uint32_t> peers, uint32_t tag,
 		 milliseconds timeout)
     : Work(rank, type, { tensor }, { tensor }), messages_(std::move(messages)),
-      name_(std::move(name)), tensor_(tensor), peers_(std::move(peers)), tag_(tag),
-      timeout_(timeout), deadline_(steady_clock::now() + timeout)
+      name_(std::move(name)), tensor_(tensor), moment_({ &outputs_ }), peers_(std::move(peers)),
+      tag_(tag), timeout_(timeout), deadline_(steady_clock::now() + timeout)
 {
+	Behind behind(moment_, name_, timeout_);
+
+	memory_ = std::make_unique<Dense>(tensor_, type == c10d::OpType::SEND);
+	behind.finish();
 }
 
 /* Messages keeps it while it is in flight, so only one that could not be started has some. */
@@ -37,7 +41,6 @@ bool Message::take_kept()
 
 	for (uint32_t peer : peers_) {
 		auto found = messages_->kept_.find({ peer, tag_ });
-		at::AutoDispatchBelowADInplaceOrView plain;
 
 		if (found == messages_->kept_.end())
 			continue;
@@ -52,7 +55,8 @@ bool Message::take_kept()
 		found->second.pop_front();
 		if (found->second.empty())
 			messages_->kept_.erase(found);
-		tensor_.copy_(room.view(tensor_.sizes()));
+		bring(room.view(tensor_.sizes()));
+		memory_.reset();
 		source_ = int(peer);
 		return true;
 	}
@@ -65,15 +69,12 @@ void Message::start()
 	Elements elements = elements_of(tensor_.scalar_type());
 	uint64_t count = uint64_t(tensor_.numel()) * elements.each;
 
-	memory_ = std::make_unique<Dense>(tensor_, sends);
 	for (uint32_t peer : peers_) {
 		Way way = { peer, nullptr, {} };
 		void *data = memory_->data();
 
 		if (peers_.size() > 1) {
-			way.room = at::empty(
-				tensor_.sizes(),
-				tensor_.options().memory_format(at::MemoryFormat::Contiguous));
+			way.room = at::empty(tensor_.sizes(), tensor_.options().device(at::kCPU));
 			data = way.room.data_ptr();
 		}
 		check(sends ? rubato_op_send(messages_->comm_, data, count, elements.type, peer,
@@ -86,10 +87,22 @@ void Message::start()
 	}
 }
 
+/* What has come goes to where it belongs: from its own memory, or from room. */
+void Message::bring(const at::Tensor &room)
+{
+	at::AutoDispatchBelowADInplaceOrView plain;
+	Behind behind(moment_, name_, timeout_);
+
+	if (room.defined())
+		tensor_.copy_(room);
+	else
+		memory_->keep();
+	behind.finish();
+}
+
 /* Ends it: with what came by one way, or with a failure. Behind the gate. */
 void Message::arrived(size_t which, rubato_status status, const std::string &text)
 {
-	at::AutoDispatchBelowADInplaceOrView plain;
 	std::exception_ptr failure;
 
 	for (size_t i = 0; i < ways_.size(); i++) {
@@ -104,18 +117,14 @@ void Message::arrived(size_t which, rubato_status status, const std::string &tex
 		}
 		rubato_op_free(way.op);
 	}
-	if (status == RUBATO_OK) {
-		source_ = int(ways_[which].peer);
-		if (ways_[which].room.defined())
-			tensor_.copy_(ways_[which].room);
-		else if (opType_ != c10d::OpType::SEND)
-			memory_->keep();
-	} else {
-		try {
+	try {
+		if (status != RUBATO_OK)
 			fail(status, text);
-		} catch (...) {
-			failure = std::current_exception();
-		}
+		source_ = int(ways_[which].peer);
+		if (opType_ != c10d::OpType::SEND)
+			bring(ways_[which].room);
+	} catch (...) {
+		failure = std::current_exception();
 	}
 	ways_.clear();
 	memory_.reset();

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "devices.hpp"
 #include "order.hpp"
 #include "tensors.hpp"
 
@@ -54,11 +55,13 @@ class Message : public Work
 	bool probe();
 	bool wait_until(std::chrono::steady_clock::time_point until, std::string *text);
 	void arrived(size_t way, rubato_status status, const std::string &text);
+	void bring(const at::Tensor &room);
 	void give_up(rubato_status status, const std::string &text);
 
 	std::shared_ptr<Messages> messages_;
 	const std::string name_;
 	const at::Tensor tensor_;
+	const Moment moment_;
 	std::unique_ptr<Dense> memory_;
 	std::vector<uint32_t> peers_;
 	const uint32_t tag_;

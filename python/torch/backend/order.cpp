@@ -3,6 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include "devices.hpp"
 #include "failure.hpp"
 
 namespace rubato_torch
@@ -78,7 +79,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
 		if (future_ != nullptr)
 			return future_;
 		future_ = c10::make_intrusive<c10::ivalue::Future>(
-			c10::ListType::create(c10::TensorType::get()));
+			c10::ListType::create(c10::TensorType::get()), devices_of(outputs_));
 		over = future_over_ = completed_;
 	}
 	if (over)

@@ -5,16 +5,16 @@
 
 #include <c10/util/Exception.h>
 
+#include "devices.hpp"
+
 namespace rubato_torch
 {
 
 void tensor_check(const char *name, const at::Tensor &tensor)
 {
 	TORCH_CHECK_VALUE(tensor.defined(), "rubato: ", name, ": a tensor is missing");
-	TORCH_CHECK_NOT_IMPLEMENTED(
-		tensor.device().is_cpu(), "rubato: ", name, ": a tensor of ", tensor.device(),
-		": memory of devices is not supported yet; move it to the host, or use another "
-		"backend for its device, as in \"cpu:rubato,cuda:nccl\"");
+	TORCH_CHECK_NOT_IMPLEMENTED(within_reach(tensor), "rubato: ", name, ": a tensor of ",
+				    tensor.device(), ": its memory cannot be reached");
 	TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided && !tensor.is_quantized(),
 				    "rubato: ", name, ": a tensor of layout ", tensor.layout(),
 				    tensor.is_quantized() ? ", quantized" : "",
@@ -113,14 +113,14 @@ Reduction reduction_of(const char *name, at::ScalarType type, const c10d::Reduce
 
 static bool lies_dense(const at::Tensor &tensor)
 {
-	return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+	return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
 Dense::Dense(const at::Tensor &tensor, bool filled) : tensor_(tensor), copy_(!lies_dense(tensor))
 {
 	at::AutoDispatchBelowADInplaceOrView plain;
 
-	dense_ = copy_ ? at::empty(tensor.sizes(), tensor.options()) : tensor;
+	dense_ = copy_ ? at::empty(tensor.sizes(), tensor.options().device(at::kCPU)) : tensor;
 	if (copy_ && filled)
 		dense_.copy_(tensor);
 }
@@ -162,7 +162,7 @@ Blocks::Blocks(const std::vector<at::Tensor> &tensors, bool filled) : tensors_(t
 	}
 	for (const at::Tensor &tensor : tensors)
 		count += tensor.numel();
-	flat_ = at::empty({ count }, tensors[0].options().memory_format(c10::nullopt));
+	flat_ = at::empty({ count }, tensors[0].options().device(at::kCPU));
 	data_ = flat_.data_ptr();
 	for (const at::Tensor &tensor : tensors) {
 		if (filled)

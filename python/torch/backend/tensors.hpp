@@ -27,7 +27,7 @@ struct Reduction {
 };
 
 /* ValueError, TypeError or NotImplementedError, with the operation's name, on what is not the
- * host's, not dense, or of no width. */
+ * within reach, not dense, or of no width. */
 void tensor_check(const char *name, const at::Tensor &tensor);
 /* What one vector of one tensor holds, which is how c10d passes it. */
 at::Tensor only(const char *name, const std::vector<at::Tensor> &tensors);
@@ -35,7 +35,8 @@ at::Tensor only(const char *name, const std::vector<at::Tensor> &tensors);
 Elements elements_of(at::ScalarType type);
 Reduction reduction_of(const char *name, at::ScalarType type, const c10d::ReduceOp &op);
 
-/* A tensor as memory without gaps: its own, or a copy that is brought back by keep(). */
+/* A tensor as memory of the host's without gaps: its own, or a copy that is brought back by
+ * keep(). Those of a device are copied as the current streams of the thread have it. */
 class Dense
 {
       public:
@@ -52,7 +53,8 @@ class Dense
 	bool copy_;
 };
 
-/* Several tensors as blocks of one vector, one after the other: in place where they lie so. */
+/* Several tensors as blocks of one vector, one after the other: in place where they lie so
+ * in the host's. */
 class Blocks
 {
       public:

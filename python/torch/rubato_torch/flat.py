@@ -53,7 +53,7 @@ class Flat:
         """The tensors go this share of the way to a vector."""
         for tensor in self.tensors:
             mine = local(tensor)
-            mine.add_(self.part(vector, tensor) - mine, alpha=share)
+            mine.add_(self.part(vector, tensor).to(mine.device) - mine, alpha=share)
 
     @torch.no_grad()
     def read_gradients(self, vector: torch.Tensor) -> None:
