@@ -331,9 +331,24 @@ class Collectives(unittest.TestCase):
             self.same(tensor, sum(every((3,))))
 
     def test_objects(self):
-        got = [None] * N
-        dist.all_gather_object(got, {"rank": R, "text": "x" * R})
-        self.assertEqual(got, [{"rank": rank, "text": "x" * rank} for rank in range(N)])
+        """In the world, and in pairs that are made without the others."""
+        pair = [rank for rank in (R - R % 2, R - R % 2 + 1) if rank < N]
+        for ranks, group in ((list(range(N)), None),
+                             (pair, dist.new_group(pair, use_local_synchronization=True))):
+            first, objects = ranks[0], [{"rank": rank, "text": "x" * rank} for rank in ranks]
+            mine = objects[ranks.index(R)]
+            got = [None] * len(ranks)
+            dist.all_gather_object(got, mine, group=group)
+            self.assertEqual(got, objects)
+            got = [None] * len(ranks) if R == first else None
+            dist.gather_object(mine, got, dst=first, group=group)
+            self.assertEqual(got, objects if R == first else None)
+            got = [mine, R] if R == first else [None, None]
+            dist.broadcast_object_list(got, src=first, group=group)
+            self.assertEqual(got, [objects[0], first])
+            got = [None]
+            dist.scatter_object_list(got, objects if R == first else None, src=first, group=group)
+            self.assertEqual(got, [mine])
 
     def test_the_same_as_gloo(self):
         """On random numbers: exact on two ranks, to rounding on more."""
