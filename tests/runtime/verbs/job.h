@@ -40,6 +40,8 @@ struct job {
 	rubato_status status[2];
 	char texts[2][JOB_TEXT_BYTES]; /* Empty: all went well. */
 	uint64_t took_ns;
+	uint64_t
+		starved_ns; /* That ranks could have run, and had no processor: of the worse one. */
 	struct mock_counters counters;
 };
 
@@ -77,7 +79,8 @@ bool job_is_right(const struct job *job);
 /*
  * A job for each k: 1, 1 + step, ... until one in which nothing fires. Each in its own process,
  * several at a time, as who waits for a loss to show sleeps. Fails the test with all that was not
- * good.
+ * good. A job that had no processor for longer than silence is borne, and that came to nothing
+ * worse than a wait's end, has shown nothing: it is run again, alone.
  */
 struct job_series {
 	/* Sets the job up, and says in words what is to happen. */
