@@ -420,7 +420,7 @@ int main(int argc, char **argv)
 
 	transports[0] = local_transport(argc > 1 ? argv[1] : "shm");
 	simulated = argc > 1 && strcmp(argv[1], "sim") == 0;
-	tcase_set_timeout(tc, 300);
+	tcase_set_timeout(tc, 900);
 	tcase_add_loop_test(tc, every_algorithm_gives_right_values, 0,
 			    KINDS * (int)(sizeof(rank_counts) / sizeof(rank_counts[0])));
 	tcase_add_loop_test(tc, every_type_and_operator, 0, 4);
