@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""test_gpu_check.py GPU-CHECK BUILD -- tools/gpu-check: what its report says of parts that pass,
-fail, hang or are skipped; and parts of it on the driver without a device."""
+"""test_gpu_check.py GPU-CHECK BUILD [trainer] -- tools/gpu-check: what its report says of parts
+that pass, fail, hang or are skipped; and parts of it on the driver without a device. With
+`trainer` rubato-train has one."""
 
 import contextlib
 import importlib.machinery
@@ -17,6 +18,7 @@ import unittest
 from programs import main
 
 GPU_CHECK, BUILD = sys.argv[1], pathlib.Path(sys.argv[2])
+HAS_TRAINER = len(sys.argv) > 3
 del sys.argv[1:]
 
 
@@ -105,18 +107,22 @@ class Reports(unittest.TestCase):
 
 class WithoutADevice(unittest.TestCase):
     def test_programs_run_on_the_fake_driver(self):
+        more = ["--only", "trainer-losses"] if HAS_TRAINER else []
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
                 [GPU_CHECK, "--fake", "--built", "--build", BUILD, "--output", folder,
-                 "--only", "streams-7-*", "--only", "sanitizer-memcheck"],
-                capture_output=True, text=True, timeout=100, check=False)
+                 "--only", "streams-7-*", "--only", "sanitizer-memcheck", *more],
+                capture_output=True, text=True, timeout=200, check=False)
             report = json.loads((pathlib.Path(folder) / "report.json").read_text())
             text = (pathlib.Path(folder) / "report.txt").read_text()
         statuses = {entry["name"]: entry["status"] for entry in report["parts"]}
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(statuses.pop("sanitizer-memcheck"), "skipped")
         self.assertEqual(set(statuses.values()), {"passed"}, done.stdout)
-        self.assertEqual(len(statuses), 2)
+        self.assertEqual(len(statuses), 2 + HAS_TRAINER)
+        if HAS_TRAINER:
+            self.assertRegex(text, "same +gpt +1 ranks, 50 losses")
+            self.assertNotIn("DIFFERS", text)
         self.assertIn("CUDA_DEVICE_MAX_CONNECTIONS=8, 7 streams wait: all else goes on", text)
         self.assertEqual(report["driver"], "without a device")
 
