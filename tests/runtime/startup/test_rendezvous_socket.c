@@ -264,15 +264,21 @@ START_TEST(a_port_in_use_is_named)
 }
 END_TEST
 
+/* A machine that is busy may keep rank 2 from coming in time: then it has longer. */
 START_TEST(missing_ranks_are_named)
 {
-	struct member m[3];
-	uint16_t port = free_port();
+	uint64_t span_ns = SECOND / 2;
+	struct member m[2];
 
-	member_init(&m[0], job_at(0, 6, port, NULL), SECOND / 2);
-	member_init(&m[1], job_at(2, 6, port, NULL), 20 * SECOND);
-	members_run(m, 2);
-	ck_assert_int_eq(m[0].opened, RUBATO_ERR_TIMEOUT);
+	do {
+		uint16_t port = free_port();
+
+		member_init(&m[0], job_at(0, 6, port, NULL), span_ns);
+		member_init(&m[1], job_at(2, 6, port, NULL), 20 * SECOND);
+		members_run(m, 2);
+		ck_assert_int_eq(m[0].opened, RUBATO_ERR_TIMEOUT);
+		span_ns *= 2;
+	} while (span_ns <= 8 * SECOND && strstr(m[0].text, "ranks 1-5 (5 of 6)") != NULL);
 	has(m[0].text, "ranks 1, 3-5 (4 of 6) did not come to 127.0.0.1:");
 	ck_assert_int_eq(m[1].opened, RUBATO_ERR_TIMEOUT);
 	ck_assert_str_eq(m[1].text, m[0].text);
