@@ -365,8 +365,8 @@ static rubato_status cancel_main(rubato_comm *comm, void *arg)
 	rubato_op *op = NULL;
 	rubato_status err;
 	uint64_t quiet = 0;
+	atomic_uint *ready = arg;
 
-	(void)arg;
 	for (int i = 0; i < COUNT; i++)
 		in[i] = 1, out[i] = 0;
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
@@ -374,7 +374,10 @@ static rubato_status cancel_main(rubato_comm *comm, void *arg)
 	if (rank != n - 1) { /* The last rank never starts: the others are caught in the middle. */
 		RB_TRY(rubato_start(op));
 	}
+	atomic_fetch_add(ready, 1);
 	if (rank == 0) {
+		while (*ready < n) /* The news must not meet a rank that is before that. */
+			rubato_sleep(comm, 1000000);
 		EXPECT(rubato_wait(op, 20000000) == RUBATO_ERR_TIMEOUT);
 		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
 	} else if (rank != n - 1) {
@@ -402,7 +405,9 @@ static rubato_status cancel_main(rubato_comm *comm, void *arg)
 
 START_TEST(cancel_leaves_quiet_buffers_and_poison)
 {
-	ck_assert_int_eq(local_run_raw((uint32_t)_i, shm, cancel_main, NULL, NULL), RUBATO_OK);
+	atomic_uint ready = 0;
+
+	ck_assert_int_eq(local_run_raw((uint32_t)_i, shm, cancel_main, &ready, NULL), RUBATO_OK);
 }
 END_TEST
 
