@@ -206,6 +206,7 @@ START_TEST(what_keeps_the_rules_is_right)
 }
 END_TEST
 
+#ifndef __SANITIZE_THREAD__
 START_TEST(streams_without_events_are_noticed)
 {
 	struct seen *seen = processes_memory(sizeof(*seen));
@@ -215,6 +216,7 @@ START_TEST(streams_without_events_are_noticed)
 	ck_assert_uint_ge(seen->wrong, 1);
 }
 END_TEST
+#endif
 
 START_TEST(crossed_orders_end_by_a_deadline)
 {
@@ -231,7 +233,11 @@ int main(void)
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, what_keeps_the_rules_is_right);
+#ifdef __SANITIZE_THREAD__ /* What it sees there is the race that is meant, and ends the rank. */
+	(void)printf("streams_without_events_are_noticed is left out: it is a data race\n");
+#else
 	tcase_add_test(tc, streams_without_events_are_noticed);
+#endif
 	tcase_add_test(tc, crossed_orders_end_by_a_deadline);
 	return check_main("cuda nccl", tc);
 }
