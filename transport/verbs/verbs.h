@@ -76,10 +76,9 @@
 #include <infiniband/verbs.h>
 
 #include "transport/match.h"
+#include "transport/verbs/verbs_load.h"
+#include "transport/verbs/verbs_wire.h"
 
-#define RB_VERBS_VERSION 4u
-#define RB_VERBS_RAILS_MAX 4u
-#define RB_VERBS_SLOT_BYTES 1024u
 #define RB_VERBS_SLOTS_MAX 64u /* For what a peer sends by a link: 64 KiB. */
 #define RB_VERBS_SLOTS_MIN 16u
 #define RB_VERBS_FEW_RANKS 64u  /* A link has all slots in jobs of no more, else a peer has. */
@@ -117,91 +116,6 @@
 #define RB_VERBS_ROUNDS_PER_CHECK 1024 /* Guess: polls between two looks at what is watched. */
 #define RB_VERBS_RETRIES 6             /* Soft-RoCE takes 7 for endless. */
 #define RB_VERBS_KEY_BYTES (17 + 4 * RB_VERBS_RAILS_MAX) /* Address, size, kind, a key a rail. */
-
-/* libibverbs' functions, by their own names: it is loaded, not linked. Others are inline, by way of
- * the context. Those after the first line that not every version has may be NULL. */
-#undef ibv_get_device_list
-#undef ibv_query_port
-#undef ibv_reg_mr
-/* clang-format off */
-#define RB_VERBS_FUNCTIONS(X) \
-	X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) \
-	X(ibv_open_device) X(ibv_close_device) X(ibv_query_device) X(ibv_query_port) \
-	X(ibv_query_gid) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr) \
-	X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_create_cq) \
-	X(ibv_destroy_cq) X(ibv_get_cq_event) X(ibv_ack_cq_events) X(ibv_create_qp) \
-	X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_create_ah) X(ibv_destroy_ah) \
-	X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_wc_status_str) X(ibv_event_type_str)
-#define RB_VERBS_FUNCTIONS_NEWER(X) X(_ibv_query_gid_ex) X(ibv_fork_init) X(ibv_reg_dmabuf_mr)
-/* clang-format on */
-#define RB_VERBS_FUNCTION(name) __typeof__(name) *name;
-struct rb_verbs_api {
-	RB_VERBS_FUNCTIONS(RB_VERBS_FUNCTION)
-	RB_VERBS_FUNCTIONS_NEWER(RB_VERBS_FUNCTION)
-};
-
-enum rb_verbs_message {
-	RB_VERBS_HELLO = 1, /* connect(): the job and the rank; over the path that data takes. */
-	RB_VERBS_EAGER,     /* A message, or the first piece of one. */
-	RB_VERBS_MORE,      /* The next piece of the last EAGER. */
-	RB_VERBS_ANNOUNCE,  /* The sender's flight `id` waits for its invitation. */
-	RB_VERBS_CLEAR,     /* Invites: the receiver's flight `id`; a struct rb_verbs_target. */
-	RB_VERBS_REFUSED,   /* The message of that tag does not fit what flight `id` invites. */
-	RB_VERBS_DROP,      /* Nobody wants the announced flight `id`. */
-	RB_VERBS_GONE,      /* The announced flight `id` was cancelled. */
-	RB_VERBS_DATA,      /* A piece of what the receiver's flight `id` invited without a key. */
-	RB_VERBS_FIN,       /* What flight `id` invited is written. */
-	RB_VERBS_STOP,      /* Is flight `id` being served? Then stop (`size_bytes` 1: go on). */
-	RB_VERBS_STOPPED,   /* Nobody writes for flight `id` any more. */
-	RB_VERBS_KEPT,      /* Flight `id` is being served. */
-	RB_VERBS_PUT,       /* The empty message behind a put. */
-	/* Not of the stream: */
-	RB_VERBS_CREDIT, /* Only what every head says. */
-	RB_VERBS_MARK,   /* What this link carried of the sender's flight `id` is there. */
-	RB_VERBS_RESUME, /* Of link `rails` in its life `id`, `size_bytes` messages were taken. */
-	RB_VERBS_RISE,   /* A link is made anew: a greeting. */
-	/* And again of it: */
-	RB_VERBS_BYE,   /* The last message of a rank that leaves in good order. */
-	RB_VERBS_ABORT, /* The last message of one that does not: blames `id`; last words. */
-};
-
-static inline bool rb_verbs_is_numbered(uint8_t message)
-{
-	return message > RB_VERBS_HELLO && (message < RB_VERBS_CREDIT || message > RB_VERBS_RISE);
-}
-
-/* Before each payload. Little-endian hosts only. */
-struct rb_verbs_head {
-	uint8_t message;   /* enum rb_verbs_message. */
-	uint8_t rails;     /* FIN, PUT, STOPPED: bits, of the MARKs to wait for; MARK: its bit. */
-	uint16_t bytes;    /* Of payload behind this head. */
-	uint32_t consumed; /* Slots of this link that were posted again, ever. */
-	uint32_t freed;    /* Units of credit given back, ever. */
-	uint32_t number;   /* In the stream. */
-	struct rb_tag tag;
-	struct rb_signature signature;
-	uint64_t size_bytes; /* Of the whole message; DATA: where this piece belongs; where `rails`
-			      * has bits: the sender's flight, as MARKs name it. */
-	uint64_t id;
-};
-_Static_assert(sizeof(struct rb_verbs_head) == 64, "travels as it is");
-#define RB_VERBS_PAYLOAD_MAX (RB_VERBS_SLOT_BYTES - (uint32_t)sizeof(struct rb_verbs_head))
-
-struct rb_verbs_target { /* The payload of CLEAR. */
-	uint64_t address;
-	uint32_t keys[RB_VERBS_RAILS_MAX]; /* 0: none. */
-	uint64_t send; /* The announced flight that it is for; 0: whichever has its tag. */
-};
-
-/* The payload of HELLO and RISE; and before connecting, over UD, or what rdmacm carries. */
-struct rb_verbs_greeting {
-	uint32_t rank, qp_number;
-	uint32_t life; /* Of the link. */
-	uint8_t job[16];
-	uint8_t version, rail;
-	uint8_t ready;   /* The addressee's was heard: that queue pair receives. */
-	uint8_t attempt; /* rdmacm: of this life. */
-};
 
 struct rb_verbs_slot { /* Holds what leaves, until the device is through with it. */
 	struct rb_verbs_slot *next;
@@ -661,18 +575,6 @@ void rb_verbs_send(struct rb_endpoint *ep, struct rb_request *request);
 void rb_verbs_recv(struct rb_endpoint *ep, struct rb_request *request);
 /* Completions, as far as there are, and what follows from them; how many. */
 uint32_t rb_verbs_progress(struct rb_verbs *vb);
-
-/* verbs_load.c */
-/* Errors: UNSUPPORTED (there is none that serves). */
-RB_NODISCARD rubato_status rb_verbs_load(struct rb_verbs_api *api);
-struct rb_verbs_symbol {
-	const char *name;
-	void **at;
-};
-/* All of these. Errors: UNSUPPORTED. */
-RB_NODISCARD rubato_status rb_verbs_library_load(const char *library,
-						 const struct rb_verbs_symbol *symbols,
-						 size_t count);
 
 /* verbs_device.c */
 /* The ports that `interface` names (NULL: the nearest ones), open. Errors: UNSUPPORTED. */

@@ -6,7 +6,7 @@
  */
 #include <dlfcn.h>
 
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_load.h"
 
 #define LIBRARY "libibverbs.so.1"
 #define FLAGS (RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)
