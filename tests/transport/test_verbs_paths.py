@@ -16,7 +16,7 @@ import tempfile
 
 PROGRAM, SANITIZER = sys.argv[1:3]
 FEW = 10  # Messages there and back; and
-TIMES = {"small": 410, "put": 50, "large": 50, "bare": 50}
+TIMES = {"small": 410, "put": 130, "large": 130, "bare": 130}
 ENVIRONMENT = {**os.environ, "VERBS_MOCK_CONFIG": "devices=1"}  # One rail.
 # libibverbs' own, by the functions of the mock that are entered: what they do is not counted.
 CALLS = ("post_send", "post_recv", "poll_cq", "req_notify_cq", "ibv_reg_mr", "ibv_dereg_mr")
@@ -27,10 +27,10 @@ OWN = ("message", "transfer", "main", "ours", "queue", "plain", "plain_letter")
 # Instructions a message: all, and the queue's; and calls of libibverbs, more than the plain loop:
 # polls that find nothing come and go.
 BOUNDS = {
-    "small": {"ours": 481, "queue": 515, "entries": 0.5},
-    "put": {"ours": 2250, "queue": 1445, "entries": 0.5},
-    "large": {"ours": 3700, "entries": 0.5},
-    "bare": {"ours": 3690, "entries": 0.5},
+    "small": {"ours": 475, "queue": 515, "entries": 0.5},
+    "put": {"ours": 890, "queue": 1540, "entries": 0.5},
+    "large": {"ours": 1480, "entries": 0.5},
+    "bare": {"ours": 1720, "entries": 0.5},
 }
 
 

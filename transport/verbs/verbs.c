@@ -37,7 +37,7 @@ static void unlist(struct rb_verbs *vb, struct rb_request *request)
 
 /* ---- Flights ---- */
 
-static rubato_status flights_grow(struct rb_verbs *vb)
+rubato_status rb_verbs_flights_grow(struct rb_verbs *vb)
 {
 	uint32_t chunks = vb->flight_count / RB_VERBS_FLIGHTS_EACH;
 	struct rb_verbs_flight **table =
@@ -54,42 +54,11 @@ static rubato_status flights_grow(struct rb_verbs *vb)
 	table[chunks] = chunk;
 	for (uint32_t i = RB_VERBS_FLIGHTS_EACH; i-- > 0;) {
 		chunk[i].index = vb->flight_count + i;
-		chunk[i].next_free = vb->flight_free;
-		vb->flight_free = chunk[i].index + 1;
+		chunk[i].next = vb->flight_free;
+		vb->flight_free = &chunk[i];
 	}
 	vb->flight_count += RB_VERBS_FLIGHTS_EACH;
 	return RUBATO_OK;
-}
-
-rubato_status rb_verbs_flight_begin(struct rb_verbs *vb, struct rb_request *request,
-				    struct rb_verbs_flight **out)
-{
-	struct rb_verbs_flight *flight;
-
-	if (vb->flight_free == 0)
-		RB_TRY(flights_grow(vb));
-	flight = rb_verbs_flight_at(vb, vb->flight_free - 1);
-	vb->flight_free = flight->next_free;
-	*flight = (struct rb_verbs_flight) { .request = request,
-					     .index = flight->index,
-					     .generation = flight->generation,
-					     .used = true };
-	request->backend[RB_VERBS_FLIGHT] = rb_verbs_flight_id(flight);
-	*out = flight;
-	return RUBATO_OK;
-}
-
-void rb_verbs_flight_end(struct rb_verbs *vb, struct rb_verbs_flight *flight)
-{
-	RB_ASSERT(flight->used);
-	rb_verbs_flight_rest(vb, flight);
-	(void)rb_verbs_unregister(vb, flight);
-	flight->request->backend[RB_VERBS_FLIGHT] = 0;
-	flight->request = NULL;
-	flight->used = false;
-	flight->generation++; /* Whatever still speaks of this id finds nothing. */
-	flight->next_free = vb->flight_free;
-	vb->flight_free = flight->index + 1;
 }
 
 struct rb_verbs_flight *rb_verbs_flight_of(struct rb_verbs *vb, uint64_t id, uint32_t peer,
@@ -132,11 +101,6 @@ void rb_verbs_post(struct rb_endpoint *ep, struct rb_request *request, enum rb_r
 	carry_out(vb, request);
 	rb_verbs_ring(vb);
 	vb->posting = NULL;
-}
-
-static void verbs_put(struct rb_endpoint *ep, struct rb_request *request)
-{
-	rb_verbs_post(ep, request, RB_REQUEST_PUT, rb_verbs_post_put);
 }
 
 static bool verbs_recall(struct rb_endpoint *ep, struct rb_request *request)
@@ -236,7 +200,7 @@ static void verbs_disarm(struct rb_endpoint *ep)
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 
 	bell_read(vb);
-	vb->rounds = RB_VERBS_ROUNDS_PER_CHECK; /* The next poll looks at what is watched. */
+	vb->rounds = 1; /* The next poll looks at what is watched. */
 	ep->sleeps++;
 }
 
@@ -492,12 +456,23 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 	vb->base.rank = options->rank;
 	vb->base.rank_count = options->rank_count;
 	vb->base.look_ns = LOOK_NS;
+	vb->rounds = RB_VERBS_ROUNDS_PER_CHECK;
 	vb->chain.end = vb->chain.posts;
 	for (uint32_t i = 0; i < RB_VERBS_CHAIN; i++) {
 		struct rb_verbs_post *post = &vb->chain.posts[i];
 
 		post->request.sg_list = &post->part;
 		post->request.next = i + 1 < RB_VERBS_CHAIN ? &post[1].request : NULL;
+	}
+	for (uint32_t i = 0; i <= RB_VERBS_PIECES_OUT; i++) {
+		struct rb_verbs_post *post = &vb->burst[i];
+		bool last = i == RB_VERBS_PIECES_OUT;
+
+		post->request =
+			(struct ibv_send_wr) { .sg_list = &post->part,
+					       .num_sge = 1,
+					       .next = last ? NULL : &post[1].request,
+					       .opcode = last ? IBV_WR_SEND : IBV_WR_RDMA_WRITE };
 	}
 	vb->alone.request = (struct ibv_send_wr) { .sg_list = &vb->alone.part,
 						   .num_sge = 1,
@@ -592,7 +567,7 @@ const struct rb_transport_ops rb_transport_verbs = {
 	.devices_changed = rb_verbs_devices_changed,
 	.send = rb_verbs_send,
 	.recv = rb_verbs_recv,
-	.put = verbs_put,
+	.put = rb_verbs_put,
 	.cancel = verbs_cancel,
 	.recall = verbs_recall,
 	.unmatched = verbs_unmatched,

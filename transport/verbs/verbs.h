@@ -53,6 +53,7 @@
  *
  *	verbs.c          the table: open, posts, cancel, poll, sleeping
  *	verbs_fast.c     what nearly every message takes: posts of small ones, completions
+ *	verbs_burst.c    puts and large messages, where one doorbell does
  *	verbs_load.c     libibverbs itself: its functions, by name
  *	verbs_device.c   devices, ports, addresses of ports; what errors are called
  *	verbs_connect.c  addresses, datagrams, connecting, close
@@ -145,6 +146,7 @@ struct rb_verbs_entry {             /* Of a send queue. */
 	uint32_t bytes;             /* Likewise. */
 	uint8_t message;            /* enum rb_verbs_message; 0: an RDMA write. */
 	uint8_t tries;              /* That failed by themselves. */
+	uint16_t writes;            /* Of that flight, all that it has: just before this message. */
 };
 
 struct rb_verbs_post {
@@ -202,30 +204,35 @@ enum rb_verbs_word {
 
 enum rb_verbs_halt { RB_VERBS_GOES_ON, RB_VERBS_ASKED, RB_VERBS_IS_OVER, RB_VERBS_IS_MET };
 
-/* What peers may speak of, or the device has something of, by id: generation << 32 | index + 1. */
+/* What peers may speak of, or the device has something of, by id: generation << 32 | index + 1.
+ * While it is free `mrs` and `copy` are NULL; the rest is set when it begins. */
 struct rb_verbs_flight {
 	struct rb_request *request; /* NULL: free, or its request has ended before it. */
 	uint32_t index, generation;
-	uint32_t next_free; /* Index + 1; 0: none. */
-	bool used;
-	bool active;                             /* In its peer's list of those that push. */
-	struct rb_verbs_flight *next, *previous; /* There. */
+	struct rb_verbs_flight *next, *previous; /* In its peer's list; next: of the free ones. */
 	struct ibv_mr *mrs[RB_VERBS_RAILS_MAX];  /* Registered for this message alone, or NULL. */
+	uint8_t *copy; /* Of a device's memory that cannot be registered; NULL: none. */
 	uint32_t local_keys[RB_VERBS_RAILS_MAX]; /* [0] is 0: not registered. */
-	/* A send's, a put's. */
-	uint64_t invite;                   /* The flight that it serves. 0: a put, or none yet. */
-	uint64_t address;                  /* There. */
-	uint32_t keys[RB_VERBS_RAILS_MAX]; /* [0] is 0: pieces in slots. */
-	uint32_t out;                      /* Writes under way. */
-	uint8_t rails;  /* That carried some, and have not been compared since. */
-	uint8_t marked; /* That have said so. */
-	uint8_t *copy;  /* Of a device's memory that cannot be registered; NULL: none. */
-	uint64_t moved; /* Bytes handed over; DATA, received: bytes that came. */
-	bool finished;  /* All is handed over, its end too. */
-	bool halted;    /* No more of it leaves; its request ends with it. */
-	bool stopping;  /* STOPPED is to be said when there is room. */
-	/* A receive's. */
-	bool mismatched;         /* Ends with MISMATCH once nobody can write any more. */
+	uint32_t keys[RB_VERBS_RAILS_MAX];       /* Theirs; [0] is 0: pieces in slots. */
+	union {
+		struct {
+			bool used;
+			bool active; /* In its peer's list of those that push. */
+			/* A send's, a put's. */
+			uint8_t rails;   /* That carried some, and have not been compared since. */
+			uint8_t marked;  /* That have said so. */
+			bool finished;   /* All is handed over, its end too. */
+			bool halted;     /* No more of it leaves; its request ends with it. */
+			bool stopping;   /* STOPPED is to be said when there is room. */
+			bool mismatched; /* A receive's: ends with MISMATCH once nobody can write
+					  * any more. */
+		};
+		uint64_t states; /* 0: none of these. */
+	};
+	uint64_t invite;         /* The flight that it serves. 0: a put, or none yet. */
+	uint64_t address;        /* There. */
+	uint64_t moved;          /* Bytes handed over; DATA, received: bytes that came. */
+	uint32_t out;            /* Writes under way. */
 	enum rb_verbs_halt halt; /* While cancel() or recall() waits for an answer. */
 };
 #define RB_VERBS_FLIGHTS_EACH 64u
@@ -294,6 +301,7 @@ struct rb_verbs_peer {
 	uint8_t main;            /* The stream's. */
 	uint8_t live;            /* Links. */
 	uint8_t slots_each;      /* Of a link: */
+	uint8_t half;            /* Of `window`. */
 	uint8_t window, reserve; /* for what is sent; more, for CREDIT alone; */
 	uint8_t units_over;      /* of the reserve, for a CREDIT that is about units only. */
 	union {
@@ -430,17 +438,22 @@ struct rb_verbs {
 	uint8_t host[16];
 	int epoll_fd, wake_fd;
 	int watch_fd, clock_fd; /* Processes, the device's events and a clock. */
-	uint32_t rounds;        /* Of poll, since watch_fd was looked at. */
+	uint32_t rounds;        /* Of poll, until watch_fd is looked at; not 0. */
 	uint32_t to_tell;       /* Lost peers that failure() has not given out. */
 	uint64_t random;
 	struct rb_verbs_peer *stirred; /* Something came of them. */
 	struct rb_request *posting;
 	struct rb_request *done_first, *done_last;
 	struct rb_verbs_flight **flights; /* In chunks. */
-	uint32_t flight_count, flight_free;
+	uint32_t flight_count;
+	struct rb_verbs_flight *flight_free;
 	struct rb_verbs_chunk *chunks;
 	struct rb_verbs_slot *free_slots;
-	struct rb_verbs_post alone;         /* A message that one doorbell posts. */
+	struct rb_verbs_invite *free_invites; /* So many: */
+	uint32_t free_invite_count;
+	struct rb_verbs_post alone; /* A message that one doorbell posts. */
+	/* Writes, and the message behind them, likewise. */
+	struct rb_verbs_post burst[RB_VERBS_PIECES_OUT + 1];
 	struct {                            /* What one doorbell will post. */
 		struct rb_verbs_link *link; /* NULL: nothing. */
 		struct rb_verbs_post *end;
@@ -458,6 +471,15 @@ static inline uint32_t rb_verbs_units(uint64_t size_bytes)
 {
 	return (uint32_t)((size_bytes + RB_VERBS_ARRIVAL_BYTES + RB_VERBS_UNIT_BYTES - 1) /
 			  RB_VERBS_UNIT_BYTES);
+}
+
+/* Opaque to the compiler, which else computes it again wherever it is used. */
+static inline struct rb_verbs_peer *rb_verbs_peer_of(struct rb_verbs *vb, uint32_t rank)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+
+	__asm__("" : "+r"(peer));
+	return peer;
 }
 
 /* The stream's link; it is not live where there is none that is. */
@@ -508,10 +530,8 @@ static inline bool rb_verbs_is_ipv4(const union ibv_gid *gid)
 }
 
 /* verbs.c */
-/* Errors: MEMORY. */
-RB_NODISCARD rubato_status rb_verbs_flight_begin(struct rb_verbs *vb, struct rb_request *request,
-						 struct rb_verbs_flight **out);
-void rb_verbs_flight_end(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+/* More that are free. Errors: MEMORY. */
+RB_NODISCARD rubato_status rb_verbs_flights_grow(struct rb_verbs *vb);
 /* Flight `index`, used or not. */
 static inline struct rb_verbs_flight *rb_verbs_flight_at(struct rb_verbs *vb, uint32_t index)
 {
@@ -532,6 +552,77 @@ static inline uint64_t rb_verbs_flight_id(const struct rb_verbs_flight *flight)
 {
 	return (uint64_t)flight->generation << 32 | (flight->index + 1);
 }
+/* One of those that are free. */
+static inline struct rb_verbs_flight *rb_verbs_flight_take(struct rb_verbs *vb,
+							   struct rb_request *request)
+{
+	struct rb_verbs_flight *flight = vb->flight_free;
+
+	vb->flight_free = flight->next;
+	flight->request = request;
+	memset(flight->local_keys, 0, sizeof(flight->local_keys));
+	memset(flight->keys, 0, sizeof(flight->keys));
+	flight->states = 0;
+	flight->used = true;
+	flight->invite = flight->address = flight->moved = 0;
+	flight->out = 0;
+	flight->halt = RB_VERBS_GOES_ON;
+	request->backend[RB_VERBS_FLIGHT] = rb_verbs_flight_id(flight);
+	return flight;
+}
+/* Errors: MEMORY. */
+RB_NODISCARD static inline rubato_status rb_verbs_flight_begin(struct rb_verbs *vb,
+							       struct rb_request *request,
+							       struct rb_verbs_flight **out)
+{
+	if (vb->flight_free == NULL)
+		RB_TRY(rb_verbs_flights_grow(vb));
+	*out = rb_verbs_flight_take(vb, request);
+	return RUBATO_OK;
+}
+void rb_verbs_flight_rest(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+/* False: some registration stays. */
+bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+static inline void rb_verbs_flight_end(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	RB_ASSERT(flight->used);
+	if (flight->active)
+		rb_verbs_flight_rest(vb, flight);
+	if (flight->mrs[0] != NULL || flight->copy != NULL)
+		(void)rb_verbs_unregister(vb, flight);
+	flight->request->backend[RB_VERBS_FLIGHT] = 0;
+	flight->request = NULL;
+	flight->used = false;
+	flight->generation++; /* Whatever still speaks of this id finds nothing. */
+	flight->next = vb->flight_free;
+	vb->flight_free = flight;
+}
+/* Ends a request: DONE at once if its post is still under way, else when poll lists it. Its flight,
+ * if it has one, has ended. */
+static inline void rb_verbs_list(struct rb_verbs *vb, struct rb_request *request,
+				 rubato_status status)
+{
+	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
+	request->status = status;
+	if (vb->posting == request) {
+		request->state = RB_REQUEST_DONE;
+		return;
+	}
+	request->backend[RB_VERBS_LISTED] = 1;
+	RB_QUEUE_ADD(vb->done_first, vb->done_last, request);
+}
+/* Likewise; its flight ends, too. */
+static inline void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *request,
+				     rubato_status status)
+{
+	struct rb_verbs_flight *flight =
+		rb_verbs_flight_find(vb, request->backend[RB_VERBS_FLIGHT]);
+
+	if (flight != NULL)
+		rb_verbs_flight_end(vb, flight);
+	request->backend[RB_VERBS_FLIGHT] = 0;
+	rb_verbs_list(vb, request, status);
+}
 /* The flight of a request of that peer in that stage, or NULL. */
 struct rb_verbs_flight *rb_verbs_flight_of(struct rb_verbs *vb, uint64_t id, uint32_t peer,
 					   enum rb_verbs_stage stage);
@@ -544,26 +635,6 @@ static inline void rb_verbs_stir(struct rb_verbs *vb, struct rb_verbs_peer *peer
 	peer->next_stirred = vb->stirred;
 	vb->stirred = peer;
 }
-/* Ends a request: DONE at once if its post is still under way, else when poll lists it. Its flight,
- * if it has one, ends too. */
-static inline void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *request,
-				     rubato_status status)
-{
-	struct rb_verbs_flight *flight =
-		rb_verbs_flight_find(vb, request->backend[RB_VERBS_FLIGHT]);
-
-	if (flight != NULL)
-		rb_verbs_flight_end(vb, flight);
-	request->backend[RB_VERBS_FLIGHT] = 0;
-	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
-	request->status = status;
-	if (vb->posting == request) {
-		request->state = RB_REQUEST_DONE;
-		return;
-	}
-	request->backend[RB_VERBS_LISTED] = 1;
-	RB_QUEUE_ADD(vb->done_first, vb->done_last, request);
-}
 void rb_verbs_post(struct rb_endpoint *ep, struct rb_request *request, enum rb_request_kind kind,
 		   void (*carry_out)(struct rb_verbs *vb, struct rb_request *request));
 /* For who waits in here: a round of progress; where nothing moved, a short sleep. */
@@ -573,8 +644,16 @@ void rb_verbs_move(struct rb_verbs *vb, uint64_t until_ns);
 struct rb_request *rb_verbs_poll(struct rb_endpoint *ep);
 void rb_verbs_send(struct rb_endpoint *ep, struct rb_request *request);
 void rb_verbs_recv(struct rb_endpoint *ep, struct rb_request *request);
+/* What one look at completions gives, and what follows from it. */
+void rb_verbs_glance(struct rb_verbs *vb);
 /* Completions, as far as there are, and what follows from them; how many. */
 uint32_t rb_verbs_progress(struct rb_verbs *vb);
+
+/* verbs_burst.c: all that a request has to write, by one doorbell. */
+void rb_verbs_put(struct rb_endpoint *ep, struct rb_request *put);
+/* Longer than RB_VERBS_EAGER_MAX. */
+void rb_verbs_send_large(struct rb_endpoint *ep, struct rb_request *send);
+void rb_verbs_recv_large(struct rb_endpoint *ep, struct rb_request *receive);
 
 /* verbs_device.c */
 /* The ports that `interface` names (NULL: the nearest ones), open. Errors: UNSUPPORTED. */
@@ -758,7 +837,7 @@ static inline bool rb_verbs_is_full(const struct rb_verbs_peer *peer)
 	if (peer->link_count == 0)
 		return false;
 	link = rb_verbs_main(peer);
-	return link->sent - link->sent_known >= peer->window / 2u;
+	return link->sent - link->sent_known >= peer->half;
 }
 /* A message of its own on that link, not of the stream; false: there is no memory for it now. */
 bool rb_verbs_link_say(struct rb_verbs *vb, struct rb_verbs_link *link,
@@ -770,7 +849,7 @@ bool rb_verbs_piece(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_he
 void rb_verbs_repay_much(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 static inline bool rb_verbs_owes_slots(const struct rb_verbs_link *link)
 {
-	return link->reposted - link->reposted_said >= link->peer->window / 2u;
+	return link->reposted - link->reposted_said >= link->peer->half;
 }
 static inline bool rb_verbs_owes_units(const struct rb_verbs_peer *peer)
 {
@@ -862,7 +941,6 @@ static inline void rb_verbs_written(struct rb_verbs *vb, struct rb_verbs_flight 
 	if (--flight->out == 0)
 		rb_verbs_written_last(vb, flight);
 }
-void rb_verbs_flight_rest(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 /* One of ANNOUNCE to KEPT. */
 void rb_verbs_large_arrived(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head,
 			    const uint8_t *payload);
@@ -872,6 +950,8 @@ void rb_verbs_revoke(struct rb_verbs *vb, struct rb_request *receive);
 void rb_verbs_withdraw(struct rb_verbs *vb, struct rb_request *request);
 bool rb_verbs_recall_invited(struct rb_verbs *vb, struct rb_request *receive);
 void rb_verbs_invites_drop(struct rb_verbs *vb, uint32_t peer);
+void rb_verbs_invite_free(struct rb_verbs *vb, struct rb_verbs_invite *invite);
+void rb_verbs_invites_free(struct rb_verbs *vb);
 
 /* verbs_memory.c */
 /* Whether a device's memory can be registered: then posts may name it. */
@@ -894,8 +974,6 @@ void rb_verbs_post_put(struct rb_verbs *vb, struct rb_request *request);
  * is to be read, and has to be copied, MEMORY, SYSTEM. */
 RB_NODISCARD rubato_status rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 					     bool written);
-/* False: some registration stays. */
-bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 /* The last try. */
 void rb_verbs_stuck_end(struct rb_verbs *vb);
 

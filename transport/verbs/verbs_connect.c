@@ -295,7 +295,8 @@ static void window_set(const struct rb_verbs *vb, struct rb_verbs_peer *peer)
 	peer->reserve = each >= 2 * RB_VERBS_SLOTS_MIN ? 8 : 4;
 	peer->units_over = each >= 2 * RB_VERBS_SLOTS_MIN ? 4 : 1;
 	peer->window = (uint8_t)(each - peer->reserve);
-	RB_ASSERT(peer->window / 2 > peer->reserve && peer->reserve - peer->units_over >= 3);
+	peer->half = peer->window / 2u;
+	RB_ASSERT(peer->half > peer->reserve && peer->reserve - peer->units_over >= 3);
 }
 
 /* Of a rail, one behind the other: the slots of all its links. */
@@ -780,6 +781,7 @@ void rb_verbs_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 	while (vb->regions != NULL)
 		rb_verbs_region_drop(ep, &vb->regions->base);
 	rb_verbs_stuck_end(vb);
+	rb_verbs_invites_free(vb);
 	rb_verbs_listener_close(vb);
 	rails_close(vb);
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)

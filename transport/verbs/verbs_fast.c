@@ -12,11 +12,12 @@
 #include "transport/verbs/verbs_payload.h"
 #include "transport/verbs/verbs_posts.h"
 
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 #define ROUNDS 4       /* Of progress, in a poll. Guess. */
 #define COMPLETIONS 16 /* Taken at a time. */
 
 /* Most are short; a call takes longer than they do. */
-static inline void copy(void *to, const void *from, size_t bytes)
+static ALWAYS_INLINE void copy(void *to, const void *from, size_t bytes)
 {
 	uint64_t first, last;
 
@@ -33,11 +34,10 @@ static inline void copy(void *to, const void *from, size_t bytes)
 
 /* ---- Posts ---- */
 
-/* Nothing is in the way of a peer's stream. */
-static inline bool is_free(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
+/* Nothing is in the way of a peer's stream, and no invitation is to be looked at. */
+static ALWAYS_INLINE bool is_free(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
 {
-	return (peer->halts | (uintptr_t)peer->out_first | (uintptr_t)peer->redo |
-		peer->outgoing.arrival_count | (uintptr_t)vb->chain.link) == 0;
+	return rb_verbs_is_free(vb, peer) && peer->outgoing.arrival_count == 0;
 }
 
 /* So many small messages find room: at the peer, so that nobody need look for more, in the queue,
@@ -45,7 +45,7 @@ static inline bool is_free(const struct rb_verbs *vb, const struct rb_verbs_peer
 static uint32_t room_of(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
 {
 	const struct rb_verbs_link *link = rb_verbs_main(peer);
-	uint32_t most = peer->window / 2u, under_way = link->posted - link->retired;
+	uint32_t most = peer->half, under_way = link->posted - link->retired;
 	uint32_t used = rb_verbs_slots_used(link);
 	uint32_t units = (RB_VERBS_UNITS_MAX - (peer->spent - peer->spent_known)) /
 			 rb_verbs_units(RB_VERBS_PAYLOAD_MAX);
@@ -72,17 +72,13 @@ static __attribute__((noinline)) void recv_any(struct rb_endpoint *ep, struct rb
 	rb_verbs_post(ep, request, RB_REQUEST_RECV, rb_verbs_post_recv);
 }
 
-void rb_verbs_send(struct rb_endpoint *ep, struct rb_request *request)
+static ALWAYS_INLINE void send_small(struct rb_endpoint *ep, struct rb_request *request)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
-	struct rb_verbs_peer *peer = &vb->peers[request->peer];
+	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, request->peer);
 	struct rb_verbs_slot *slot = vb->free_slots;
-	struct rb_verbs_post *post = &vb->alone;
 	size_t bytes = request->size_bytes;
 	struct rb_verbs_link *link;
-	struct rb_verbs_head *head;
-	struct ibv_send_wr *bad;
-	int error;
 
 	if (request->peer >= ep->rank_count || bytes > RB_VERBS_PAYLOAD_MAX || peer->may == 0 ||
 	    rb_verbs_is_device(request) || !is_free(vb, peer) || slot == NULL) {
@@ -92,36 +88,32 @@ void rb_verbs_send(struct rb_endpoint *ep, struct rb_request *request)
 	request->kind = RB_REQUEST_SEND;
 	request->state = RB_REQUEST_DONE;
 	request->status = RUBATO_OK;
+	link = rb_verbs_main(peer);
 	peer->may--;
 	peer->spent += rb_verbs_units(bytes);
 	vb->base.bytes_sent += bytes;
 	vb->free_slots = slot->next;
-	head = slot->head;
-	head->message = RB_VERBS_EAGER;
-	head->rails = 0;
-	head->bytes = (uint16_t)bytes;
-	head->number = peer->number++;
-	head->tag = request->tag;
-	head->signature = request->signature;
-	head->size_bytes = bytes;
-	head->id = 0;
-	copy(head + 1, request->buffer, bytes);
-	link = rb_verbs_main(peer);
-	rb_verbs_message_set(vb, link, post, rb_verbs_entry_add(vb, link, false, &post->request),
-			     slot, RB_VERBS_EAGER, (uint32_t)bytes);
-	error = ibv_post_send(link->qp, &post->request, &bad);
-	if (error != 0)
-		rb_verbs_post_failed(vb, link, 1, error);
+	rb_verbs_head_set(slot->head, peer, request, RB_VERBS_EAGER, (uint32_t)bytes, bytes, 0);
+	copy(slot->head + 1, request->buffer, bytes);
+	rb_verbs_slot_send(vb, link, peer, slot, RB_VERBS_EAGER, (uint32_t)bytes);
 }
 
-/* Small, and its message has not come: it waits for it. */
-void rb_verbs_recv(struct rb_endpoint *ep, struct rb_request *request)
+void rb_verbs_send(struct rb_endpoint *ep, struct rb_request *request)
+{
+	if (request->size_bytes > RB_VERBS_EAGER_MAX)
+		rb_verbs_send_large(ep, request);
+	else
+		send_small(ep, request);
+}
+
+/* Its message has not come: it waits for it. */
+static ALWAYS_INLINE void recv_small(struct rb_endpoint *ep, struct rb_request *request)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
-	struct rb_verbs_peer *peer = &vb->peers[request->peer];
+	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, request->peer);
 
 	if (request->peer >= ep->rank_count || peer->link_count == 0 || peer->lost ||
-	    peer->match.arrival_count > 0 || request->size_bytes > RB_VERBS_EAGER_MAX) {
+	    peer->match.arrival_count > 0) {
 		recv_any(ep, request);
 		return;
 	}
@@ -131,6 +123,14 @@ void rb_verbs_recv(struct rb_endpoint *ep, struct rb_request *request)
 	memset(request->backend, 0, RB_VERBS_WORDS * sizeof(request->backend[0]));
 	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_MATCHING;
 	rb_match_add_receive(&peer->match, request);
+}
+
+void rb_verbs_recv(struct rb_endpoint *ep, struct rb_request *request)
+{
+	if (request->size_bytes > RB_VERBS_EAGER_MAX)
+		rb_verbs_recv_large(ep, request);
+	else
+		recv_small(ep, request);
 }
 
 /* ---- Receives that complete ---- */
@@ -166,23 +166,23 @@ static void received(struct rb_verbs *vb, struct rb_verbs_link *link, const stru
 	link->reposted++;
 }
 
-/* The next message of the stream, small and whole, that says of credit what can be; and nothing
- * waits for room, or is amiss. */
-static inline bool is_plain(const struct rb_verbs_link *link, const struct rb_verbs_peer *peer,
-			    const struct rb_verbs_head *head, const struct ibv_wc *wc)
+/* The next message of the stream, which says of credit what can be; and nothing waits for room, or
+ * is amiss. */
+static ALWAYS_INLINE bool is_plain(const struct rb_verbs_link *link,
+				   const struct rb_verbs_peer *peer,
+				   const struct rb_verbs_head *head, const struct ibv_wc *wc)
 {
 	return wc->status == IBV_WC_SUCCESS && rb_verbs_is_live(link) &&
 	       (peer->halts | peer->coming.left_bytes | (uintptr_t)peer->out_first |
 		(uintptr_t)peer->active_first | (uintptr_t)peer->redo) == 0 &&
-	       head->message == RB_VERBS_EAGER && wc->byte_len == sizeof(*head) + head->bytes &&
-	       head->size_bytes == head->bytes && head->number == peer->their_number &&
+	       wc->byte_len == sizeof(*head) + head->bytes && head->number == peer->their_number &&
 	       head->consumed - link->sent_known <= link->sent - link->sent_known &&
 	       head->freed - peer->spent_known <= peer->spent - peer->spent_known;
 }
 
 /* Its receive, which takes it as it is; NULL: none, or it has to be looked for. */
-static inline struct rb_request *receive_of(struct rb_request *first,
-					    const struct rb_verbs_head *head)
+static ALWAYS_INLINE struct rb_request *receive_of(struct rb_request *first,
+						   const struct rb_verbs_head *head)
 {
 	return first != NULL && rb_tag_same(first->tag, head->tag) &&
 			       first->size_bytes == head->bytes &&
@@ -192,56 +192,188 @@ static inline struct rb_request *receive_of(struct rb_request *first,
 		       : NULL;
 }
 
-/* False: it is another, or nobody waits for it; nothing has changed. What is owed by slots is paid
- * long before what is owed by units could be much. */
-static inline bool small_received(struct rb_verbs *vb, struct rb_verbs_rail *rail,
-				  struct rb_verbs_link *link, struct rb_verbs_peer *peer,
-				  const struct ibv_wc *wc)
-{
-	uint32_t slot = (uint32_t)wc->wr_id, bytes;
-	const struct rb_verbs_head *head =
-		(const void *)(link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES);
-	struct rb_request **bucket, *receive;
-	int error;
+/* Each: false, it is another, or nobody waits for it; nothing has changed. */
 
-	if (!is_plain(link, peer, head, wc))
-		return false;
-	bucket = &peer->match.receives[rb_match_bucket(head->tag)];
-	receive = receive_of(*bucket, head);
+/* A message that is all here, or what ends a put: of no bytes, and no units. */
+static ALWAYS_INLINE bool small_taken(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+				      const struct rb_verbs_head *head, uint32_t units)
+{
+	struct rb_request **bucket = &peer->match.receives[rb_match_bucket(head->tag)];
+	struct rb_request *receive = receive_of(*bucket, head);
+	uint32_t bytes = head->bytes;
+
 	if (receive == NULL)
 		return false;
-	bytes = head->bytes;
 	*bucket = receive->next;
 	if (receive->next != NULL)
 		receive->next->previous = NULL;
-	link->sent_known = head->consumed;
-	peer->spent_known = head->freed;
-	peer->their_number++;
-	peer->freed += rb_verbs_units(bytes);
-	peer->quiet = false;
-	link->taken++;
-	link->reposted++;
+	peer->freed += units;
 	vb->base.bytes_received += bytes;
 	receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
 	receive->backend[RB_VERBS_LISTED] = 1;
 	RB_QUEUE_ADD(vb->done_first, vb->done_last, receive);
 	copy(receive->buffer, head + 1, bytes);
+	return true;
+}
+
+/* The end of what was written for a receive's invitation. */
+static ALWAYS_INLINE bool fin_taken(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+				    const struct rb_verbs_head *head)
+{
+	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, head->id);
+	struct rb_request *receive;
+
+	if (flight == NULL || flight->keys[0] == 0 || flight->mismatched || head->rails != 0)
+		return false;
+	receive = flight->request;
+	if (receive->peer != peer->rank || receive->kind != RB_REQUEST_RECV ||
+	    rb_verbs_is_device(receive))
+		return false;
+	if (receive->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_MATCHING)
+		rb_match_unlink(&peer->match, receive);
+	vb->base.bytes_received += receive->size_bytes;
+	rb_verbs_flight_end(vb, flight);
+	rb_verbs_list(vb, receive, RUBATO_OK);
+	return true;
+}
+
+/* An invitation whose send is still to be posted. */
+static ALWAYS_INLINE bool clear_taken(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+				      const struct rb_verbs_head *head)
+{
+	const struct rb_verbs_target *target = (const void *)(head + 1);
+	struct rb_verbs_invite *invite = vb->free_invites;
+	uint32_t bucket = rb_match_bucket(head->tag);
+
+	if (invite == NULL || head->bytes != sizeof(*target) || head->id == 0 ||
+	    target->send != 0 || peer->outgoing.receives[bucket] != NULL ||
+	    peer->waiting >= RB_VERBS_WAITING_MAX)
+		return false;
+	vb->free_invites = (struct rb_verbs_invite *)invite->base.next;
+	vb->free_invite_count--;
+	invite->base.tag = head->tag;
+	invite->base.signature = head->signature;
+	invite->id = head->id;
+	invite->size_bytes = head->size_bytes;
+	invite->target = *target;
+	invite->base.next = peer->outgoing.arrivals[bucket];
+	peer->outgoing.arrivals[bucket] = &invite->base;
+	peer->outgoing.arrival_count++;
+	peer->waiting++;
+	return true;
+}
+
+static ALWAYS_INLINE bool plain_taken(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+				      const struct rb_verbs_head *head)
+{
+	if (head->message == RB_VERBS_EAGER)
+		return head->size_bytes == head->bytes &&
+		       small_taken(vb, peer, head, rb_verbs_units(head->bytes));
+	if (head->message == RB_VERBS_PUT)
+		return (head->rails | head->bytes) == 0 && vb->device_regions == 0 &&
+		       small_taken(vb, peer, head, 0);
+	if (head->message == RB_VERBS_FIN)
+		return fin_taken(vb, peer, head);
+	return head->message == RB_VERBS_CLEAR && clear_taken(vb, peer, head);
+}
+
+/* What is owed by slots is paid long before what is owed by units could be much. */
+static ALWAYS_INLINE bool receive_taken(struct rb_verbs *vb, struct rb_verbs_rail *rail,
+					struct rb_verbs_link *link, struct rb_verbs_peer *peer,
+					const struct ibv_wc *wc)
+{
+	uint32_t slot = (uint32_t)wc->wr_id;
+	const struct rb_verbs_head *head =
+		(const void *)(link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES);
+	int error;
+
+	if (!is_plain(link, peer, head, wc) || !plain_taken(vb, peer, head))
+		return false;
+	link->sent_known = head->consumed;
+	peer->spent_known = head->freed;
+	peer->their_number++;
+	peer->quiet = false;
+	link->taken++;
+	link->reposted++;
 	error = rb_verbs_receive_post(rail, link, wc->wr_id, slot);
 	if (error != 0) {
 		link->receives--;
 		rb_verbs_repost_failed(vb, link, error);
 	}
-	if (rb_verbs_owes_slots(link)) {
+	if (link->reposted - link->reposted_said >= peer->half) { /* Owed. */
 		peer->owes = true;
 		rb_verbs_stir(vb, peer);
 	}
 	return true;
 }
 
+/* ---- What was sent ---- */
+
+static void write_ended(struct rb_verbs *vb, const struct rb_verbs_link *link, uint64_t id)
+{
+	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, id);
+
+	if (flight != NULL && !link->peer->lost)
+		rb_verbs_written(vb, flight);
+}
+
+static ALWAYS_INLINE void retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number)
+{
+	struct rb_verbs_entry *entries = link->entries;
+	uint32_t mask = vb->queue - 1, at = link->retired;
+
+	while ((int32_t)(number - at) > 0) {
+		struct rb_verbs_entry *entry = &entries[at++ & mask];
+
+		rb_verbs_slot_give(vb, entry->slot);
+		entry->slot = NULL;
+		if (entry->message != 0)
+			continue;
+		link->bytes_out -= entry->bytes;
+		link->retired = at;
+		write_ended(vb, link, entry->flight);
+	}
+	link->retired = at;
+}
+
+void rb_verbs_retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number)
+{
+	retire(vb, link, number);
+}
+
+/* The flight whose writes, all that it has, stand before message `number`, and are under way with
+ * it; or NULL. */
+static ALWAYS_INLINE struct rb_verbs_flight *burst_of(struct rb_verbs *vb,
+						      const struct rb_verbs_link *link,
+						      const struct rb_verbs_entry *last,
+						      uint32_t number)
+{
+	struct rb_verbs_flight *flight;
+
+	if (last->message == 0 || last->writes == 0 || number - link->retired < last->writes)
+		return NULL;
+	flight = rb_verbs_flight_find(vb, last->flight);
+	return flight != NULL && flight->out == last->writes ? flight : NULL;
+}
+
+/* They are through: the request ends. */
+static ALWAYS_INLINE void burst_ended(struct rb_verbs *vb, struct rb_verbs_link *link,
+				      struct rb_verbs_entry *last, struct rb_verbs_flight *flight)
+{
+	struct rb_request *request = flight->request;
+
+	link->retired += last->writes + 1u;
+	link->bytes_out -= flight->moved;
+	rb_verbs_slot_give(vb, last->slot);
+	last->slot = NULL;
+	rb_verbs_flight_end(vb, flight);
+	rb_verbs_list(vb, request, RUBATO_OK);
+}
+
 /* ---- Completions ---- */
 
 /* Something waits for room, or is owed. */
-static inline bool is_due(const struct rb_verbs_peer *peer)
+static ALWAYS_INLINE bool is_due(const struct rb_verbs_peer *peer)
 {
 	return (peer->halts | (uintptr_t)peer->out_first | (uintptr_t)peer->active_first |
 		(uintptr_t)peer->redo) != 0 ||
@@ -274,26 +406,62 @@ static __attribute__((noinline)) void take_any(struct rb_verbs *vb, struct rb_ve
 		rb_verbs_stir(vb, peer);
 }
 
-static inline void take(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_wc *wc)
+/* It succeeded, and is of this life of its link, of which something waited for it. */
+static ALWAYS_INLINE bool sent_taken(struct rb_verbs *vb, struct rb_verbs_link *link,
+				     struct rb_verbs_peer *peer, const struct ibv_wc *wc)
+{
+	uint32_t number = (uint32_t)wc->wr_id;
+	struct rb_verbs_flight *flight;
+	struct rb_verbs_entry *entry;
+
+	if (wc->status != IBV_WC_SUCCESS || link->qp == NULL ||
+	    number - link->retired >= link->posted - link->retired)
+		return false;
+	entry = rb_verbs_entry_at(vb, link, number);
+	flight = burst_of(vb, link, entry, number);
+	retire(vb, link, flight != NULL ? number - entry->writes : number + 1);
+	if (flight != NULL)
+		burst_ended(vb, link, entry, flight);
+	link->probing = false;
+	peer->quiet = false;
+	if (is_due(peer))
+		rb_verbs_stir(vb, peer);
+	return true;
+}
+
+static ALWAYS_INLINE void take(struct rb_verbs *vb, struct rb_verbs_rail *rail,
+			       const struct ibv_wc *wc)
 {
 	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & ((1u << RB_VERBS_RANK_BITS) - 1);
-	struct rb_verbs_peer *peer = &vb->peers[rank];
-	struct rb_verbs_link *link = &peer->links[rail->index];
+	struct rb_verbs_link *link = &vb->peers[rank].links[rail->index];
+	bool taken = false;
 
-	if ((wc->wr_id & RB_VERBS_RECEIVED) == 0 || !rb_verbs_is_of_life(link, wc->wr_id) ||
-	    !small_received(vb, rail, link, peer, wc))
+	if ((wc->wr_id & RB_VERBS_RECEIVED) != 0)
+		taken = rb_verbs_is_of_life(link, wc->wr_id) &&
+			receive_taken(vb, rail, link, link->peer, wc);
+	else if ((wc->wr_id & RB_VERBS_DATAGRAM) == 0)
+		taken = rb_verbs_is_of_life(link, wc->wr_id) &&
+			sent_taken(vb, link, link->peer, wc);
+	if (!taken)
 		take_any(vb, rail, wc);
 }
 
+static __attribute__((noinline)) void take_all(struct rb_verbs *vb, struct rb_verbs_rail *rail,
+					       const struct ibv_wc *wc, int count)
+{
+	do
+		take(vb, rail, wc++);
+	while (--count > 0);
+}
+
 /* What one call of libibverbs has given: so many, or less than none. */
-static inline __attribute__((always_inline)) int taken(struct rb_verbs *vb,
-						       struct rb_verbs_rail *rail)
+static ALWAYS_INLINE int taken(struct rb_verbs *vb, struct rb_verbs_rail *rail)
 {
 	struct ibv_wc wc[COMPLETIONS];
 	int count = ibv_poll_cq(rail->cq, COMPLETIONS, wc);
 
-	for (const struct ibv_wc *at = wc, *end = wc + count; at < end; at++)
-		take(vb, rail, at);
+	if (count > 0)
+		take_all(vb, rail, wc, count);
 	return count;
 }
 
@@ -347,6 +515,21 @@ uint32_t rb_verbs_progress(struct rb_verbs *vb)
 	return progress_rest(vb, taken(vb, &vb->rails[0]));
 }
 
+/* Mostly what has come is of one message, or nothing, and nothing follows from it. */
+static ALWAYS_INLINE bool is_all(const struct rb_verbs *vb, int count)
+{
+	return (uint32_t)count < COMPLETIONS && vb->rail_count == 1 &&
+	       ((uintptr_t)vb->stirred | (uintptr_t)vb->chain.link) == 0;
+}
+
+void rb_verbs_glance(struct rb_verbs *vb)
+{
+	int count = taken(vb, &vb->rails[0]);
+
+	if (!is_all(vb, count))
+		(void)progress_rest(vb, count);
+}
+
 /* A poll's first round goes on; and a few more, until there is something to tell. */
 static __attribute__((noinline)) void poll_rest(struct rb_verbs *vb, int count)
 {
@@ -358,26 +541,28 @@ static __attribute__((noinline)) void poll_rest(struct rb_verbs *vb, int count)
 
 static __attribute__((noinline)) void check(struct rb_verbs *vb)
 {
-	vb->rounds = 0;
+	vb->rounds = RB_VERBS_ROUNDS_PER_CHECK;
 	rb_verbs_check_peers(vb);
 	if (vb->by_tcp > 0)
-		vb->rounds = RB_VERBS_ROUNDS_PER_CHECK; /* That is how it moves. */
+		vb->rounds = 1; /* That is how it moves. */
 }
 
 struct rb_request *rb_verbs_poll(struct rb_endpoint *ep)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
-	struct rb_request *done;
 	int count = taken(vb, &vb->rails[0]);
+	struct rb_request *done = vb->done_first;
 
-	/* Mostly what has come is one message, and nothing follows from it. */
-	if (count == COMPLETIONS || count < 0 || vb->rail_count > 1 ||
-	    ((uintptr_t)vb->stirred | (uintptr_t)vb->chain.link) != 0 ||
-	    (count > 0 && vb->done_first == NULL))
+	if (!is_all(vb, count) || (done == NULL && count > 0)) {
 		poll_rest(vb, count);
-	if (++vb->rounds >= RB_VERBS_ROUNDS_PER_CHECK)
+		done = vb->done_first;
+	}
+	if (--vb->rounds == 0) {
 		check(vb);
-	done = vb->done_first;
+		done = vb->done_first;
+	}
+	if (done == NULL)
+		return NULL;
 	vb->done_first = vb->done_last = NULL;
 	for (struct rb_request *r = done; r != NULL; r = r->next) {
 		r->backend[RB_VERBS_LISTED] = 0;

@@ -25,6 +25,7 @@
 
 #define REVOKE_NS 200000000u /* Guess: for an answer, where there is another way. */
 #define STOP_NS 2000000000u  /* Guess: a peer that computes may not answer. */
+#define INVITES_KEPT 64u     /* Of those that are over. Guess. */
 #define STOP_UNLESS_BEGUN 1u /* Of STOP's size_bytes. */
 
 void rb_verbs_say(struct rb_verbs *vb, uint32_t rank, enum rb_verbs_message message,
@@ -219,7 +220,7 @@ bool rb_verbs_serve(struct rb_verbs *vb, struct rb_request *send)
 		return false;
 	peer->waiting--;
 	if (meet_invite(vb, send, invite)) {
-		free(invite);
+		rb_verbs_invite_free(vb, invite);
 		return true;
 	}
 	rb_match_add_arrival(&peer->outgoing, &invite->base);
@@ -336,7 +337,7 @@ static void stop_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ver
 
 	if (invite != NULL && invite->id == head->id) {
 		peer->waiting--;
-		free(invite);
+		rb_verbs_invite_free(vb, invite);
 		rb_verbs_say(vb, rank, RB_VERBS_STOPPED, head->tag, head->id, 0);
 		return;
 	}
@@ -664,6 +665,27 @@ bool rb_verbs_recall_invited(struct rb_verbs *vb, struct rb_request *receive)
 	if (stopped)
 		rb_verbs_flight_end(vb, flight);
 	return stopped;
+}
+
+void rb_verbs_invite_free(struct rb_verbs *vb, struct rb_verbs_invite *invite)
+{
+	if (vb->free_invite_count >= INVITES_KEPT) {
+		free(invite);
+		return;
+	}
+	vb->free_invite_count++;
+	invite->base.next = (struct rb_arrival *)vb->free_invites;
+	vb->free_invites = invite;
+}
+
+void rb_verbs_invites_free(struct rb_verbs *vb)
+{
+	while (vb->free_invites != NULL) {
+		struct rb_verbs_invite *invite = vb->free_invites;
+
+		vb->free_invites = (struct rb_verbs_invite *)invite->base.next;
+		free(invite);
+	}
 }
 
 void rb_verbs_invites_drop(struct rb_verbs *vb, uint32_t rank)

@@ -327,15 +327,6 @@ void rb_verbs_remote_close(struct rb_endpoint *ep, struct rb_remote *remote)
 
 /* ---- Registration for one message ---- */
 
-static bool is_inside(const struct rb_verbs_region *region, const struct rb_request *request)
-{
-	uintptr_t base = (uintptr_t)region->base.base, at = (uintptr_t)request->buffer;
-
-	return region->mrs[0] != NULL && at >= base &&
-	       request->size_bytes <= region->base.size_bytes &&
-	       at - base <= region->base.size_bytes - request->size_bytes;
-}
-
 static void keys_take(struct rb_verbs_flight *flight, uint32_t rail, const struct ibv_mr *mr,
 		      bool written)
 {
@@ -367,7 +358,7 @@ rubato_status rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *fli
 
 	if (device && !written && flight->keys[0] == 0)
 		return copy_make(vb, flight); /* It leaves in pieces. */
-	if (region != NULL && is_inside(region, request)) {
+	if (region != NULL && rb_verbs_is_inside(region, request)) {
 		for (uint32_t i = 0; i < rails; i++)
 			keys_take(flight, i, region->mrs[i], written);
 		return RUBATO_OK;

@@ -17,6 +17,16 @@ static inline bool rb_verbs_is_device(const struct rb_request *request)
 	return request->where != NULL && request->where->kind == RB_MEMORY_DEVICE;
 }
 
+/* Whether a region holds a request's buffer. */
+static inline bool rb_verbs_is_inside(const struct rb_verbs_region *region,
+				      const struct rb_request *request)
+{
+	uintptr_t from = (uintptr_t)request->buffer - (uintptr_t)region->base.base;
+
+	return region->mrs[0] != NULL && request->size_bytes <= region->base.size_bytes &&
+	       from <= region->base.size_bytes - request->size_bytes;
+}
+
 /* `device`: one end may be its memory. Errors: the device's. */
 static inline rubato_status rb_verbs_copy(const struct rb_verbs *vb, bool device, void *to,
 					  const void *from, size_t size_bytes)

@@ -62,6 +62,13 @@ static inline bool rb_verbs_has_units(const struct rb_verbs_peer *peer, uint32_t
 	return peer->spent - peer->spent_known <= RB_VERBS_UNITS_MAX - units;
 }
 
+/* Nothing is in the way of what leaves for a peer now. */
+static inline bool rb_verbs_is_free(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
+{
+	return (peer->halts | (uintptr_t)peer->out_first | (uintptr_t)peer->redo |
+		(uintptr_t)vb->chain.link) == 0;
+}
+
 /* ---- The chain ---- */
 
 /* The next entry of the link's queue, and what its request has of it. */
@@ -91,6 +98,7 @@ static inline struct rb_verbs_post *rb_verbs_chain_add(struct rb_verbs *vb,
 	vb->chain.link = link;
 	link->peer->may = 0; /* Something else takes room. */
 	post = vb->chain.end++;
+	post->request.num_sge = 1;
 	*entry = rb_verbs_entry_add(vb, link, tells, &post->request);
 	return post;
 }
@@ -99,7 +107,6 @@ static inline void rb_verbs_part_set(struct rb_verbs_post *post, const void *fro
 				     uint32_t key)
 {
 	post->part = (struct ibv_sge) { (uintptr_t)from, bytes, key };
-	post->request.num_sge = 1;
 }
 
 /* The entry's slot. What is short leaves with its request. */
@@ -129,18 +136,51 @@ static inline bool rb_verbs_tells(uint8_t message)
 
 /* A slot that holds a message of that kind, with so many bytes behind its head. */
 static inline void rb_verbs_message_set(const struct rb_verbs *vb, struct rb_verbs_link *link,
-					struct rb_verbs_post *post, struct rb_verbs_entry *entry,
-					struct rb_verbs_slot *slot, uint8_t message, uint32_t bytes)
+					struct rb_verbs_peer *peer, struct rb_verbs_post *post,
+					struct rb_verbs_entry *entry, struct rb_verbs_slot *slot,
+					uint8_t message, uint32_t bytes)
 {
 	struct rb_verbs_head *head = slot->head;
-	struct rb_verbs_peer *peer = link->peer;
 
 	head->consumed = link->reposted_said = link->reposted;
 	head->freed = peer->freed_said = peer->freed;
 	link->sent++;
 	entry->message = message;
 	entry->tries = 0;
+	entry->writes = 0;
 	rb_verbs_slot_set(vb, link, post, entry, slot, (uint32_t)sizeof(*head) + bytes);
+}
+
+/* Likewise, the head of one that a request sends. */
+static inline void rb_verbs_head_set(struct rb_verbs_head *head, struct rb_verbs_peer *peer,
+				     const struct rb_request *request, uint8_t message,
+				     uint32_t bytes, uint64_t size_bytes, uint64_t id)
+{
+	head->message = message;
+	head->rails = 0;
+	head->bytes = (uint16_t)bytes;
+	head->number = peer->number++;
+	head->tag = request->tag;
+	head->signature = request->signature;
+	head->size_bytes = size_bytes;
+	head->id = id;
+}
+
+/* A slot that holds one, by a doorbell of its own. */
+static inline void rb_verbs_slot_send(struct rb_verbs *vb, struct rb_verbs_link *link,
+				      struct rb_verbs_peer *peer, struct rb_verbs_slot *slot,
+				      uint8_t message, uint32_t bytes)
+{
+	struct rb_verbs_post *post = &vb->alone;
+	struct ibv_send_wr *bad;
+	int error;
+
+	rb_verbs_message_set(vb, link, peer, post,
+			     rb_verbs_entry_add(vb, link, false, &post->request), slot, message,
+			     bytes);
+	error = ibv_post_send(link->qp, &post->request, &bad);
+	if (error != 0)
+		rb_verbs_post_failed(vb, link, 1, error);
 }
 
 static inline void rb_verbs_slot_post(struct rb_verbs *vb, struct rb_verbs_link *link,
@@ -150,7 +190,7 @@ static inline void rb_verbs_slot_post(struct rb_verbs *vb, struct rb_verbs_link 
 	struct rb_verbs_entry *entry;
 	struct rb_verbs_post *post = rb_verbs_chain_add(vb, link, rb_verbs_tells(message), &entry);
 
-	rb_verbs_message_set(vb, link, post, entry, slot, message, bytes);
+	rb_verbs_message_set(vb, link, link->peer, post, entry, slot, message, bytes);
 	entry->tries = tries;
 	post->request.opcode = IBV_WR_SEND;
 }

@@ -586,44 +586,6 @@ static void entry_text(const struct rb_verbs_entry *entry, uint32_t rank, char *
 		(void)snprintf(text, text_bytes, "asking whether rank %u is there", rank);
 }
 
-/* So many writes of a flight are through. */
-static void writes_ended(struct rb_verbs *vb, const struct rb_verbs_link *link, uint64_t id,
-			 uint32_t count)
-{
-	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, id);
-
-	if (flight == NULL || link->peer->lost)
-		return;
-	RB_ASSERT(flight->out >= count);
-	flight->out -= count;
-	if (flight->out == 0)
-		rb_verbs_written_last(vb, flight);
-}
-
-void rb_verbs_retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number)
-{
-	uint64_t id = 0;
-	uint32_t writes = 0; /* Of that flight, one after the other. */
-
-	while ((int32_t)(number - link->retired) > 0) {
-		struct rb_verbs_entry *entry = rb_verbs_entry_at(vb, link, link->retired++);
-
-		rb_verbs_slot_give(vb, entry->slot);
-		entry->slot = NULL;
-		if (entry->message != 0)
-			continue;
-		link->bytes_out -= entry->bytes;
-		if (entry->flight != id && writes > 0) {
-			writes_ended(vb, link, id, writes);
-			writes = 0;
-		}
-		id = entry->flight;
-		writes++;
-	}
-	if (writes > 0)
-		writes_ended(vb, link, id, writes);
-}
-
 /* An entry has failed, or was flushed behind one that has: it stays, for what may have to be done
  * again. */
 static void entry_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number,

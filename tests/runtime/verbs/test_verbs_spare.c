@@ -264,6 +264,63 @@ START_TEST(what_the_other_end_does_not_take_waits)
 }
 END_TEST
 
+/* ---- A doorbell of which the device takes part ---- */
+
+#define BURST ((size_t)1 << 20)
+#define BURST_REQUESTS 5u /* Four writes, and the message behind them. */
+
+static struct {
+	int (*post)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+	struct ibv_qp *qp;
+	uint32_t takes, refused; /* Of one chain. */
+} partly;
+
+static int post_partly(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct ibv_send_wr *last = NULL, *rest = wr;
+
+	if (qp != partly.qp || wr->next == NULL || partly.refused > 0)
+		return partly.post(qp, wr, bad);
+	for (uint32_t i = 0; i < partly.takes; i++) {
+		last = rest;
+		rest = rest->next;
+	}
+	if (last != NULL) {
+		last->next = NULL;
+		ck_assert_int_eq(partly.post(qp, wr, bad), 0);
+		last->next = rest;
+	}
+	for (const struct ibv_send_wr *at = rest; at != NULL; at = at->next)
+		partly.refused++;
+	*bad = rest;
+	return ENOMEM;
+}
+
+/* Rank 1's put, or its message, whose invitation has come. */
+START_TEST(of_a_doorbell_the_device_takes_part)
+{
+	bool put = _i % 2 == 1;
+	struct ibv_context *context;
+
+	sides_open(true);
+	messages();
+	partly.qp = peer_of(1)->links[0].qp;
+	partly.takes = (uint32_t)_i / 2;
+	partly.refused = 0;
+	context = partly.qp->context;
+	partly.post = context->ops.post_send;
+	context->ops.post_send = post_partly;
+	messages_post(BURST, put);
+	ck_assert_uint_eq(partly.refused, BURST_REQUESTS - partly.takes);
+	await(all_done, "messages");
+	messages_check(BURST);
+	ck_assert_uint_eq(peer_of(1)->vb->counts.failed, 1);
+	messages();
+	context->ops.post_send = partly.post;
+	both(close_main);
+}
+END_TEST
+
 static void poll_a_while(void)
 {
 	uint64_t until_ns = rb_clock_ns() + 50000000u;
@@ -809,6 +866,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, messages_go_over_tcp_and_back);
 	tcase_add_test(tc, what_the_other_end_does_not_take_waits);
+	tcase_add_loop_test(tc, of_a_doorbell_the_device_takes_part, 0, 2 * BURST_REQUESTS);
 	tcase_add_test(tc, a_rail_waits_until_tcp_is_taken);
 	tcase_add_test(tc, what_was_stopped_is_not_written_over_tcp);
 	tcase_add_test(tc, strangers_are_not_answered);

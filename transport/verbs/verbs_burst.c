@@ -1,0 +1,272 @@
+/*
+ * verbs_burst.c -- puts and large messages of which one doorbell posts all.
+ *
+ * The writes are filled where they are posted from, each in the place of one that was like it, and
+ * behind them the message that ends them, whose completion tells of all. So go requests of a few
+ * pieces, to a peer that has one link, to which nothing waits or is amiss: that is tried before
+ * anything is changed. What does not leave so goes by the way that knows all cases
+ * (verbs_memory.c, verbs_large.c); what becomes of it is the same.
+ */
+#include "transport/verbs/verbs_payload.h"
+#include "transport/verbs/verbs_posts.h"
+
+#define BYTES_MAX (RB_VERBS_PIECES_OUT * RB_VERBS_PIECE_BYTES)
+
+/* ---- Posts ---- */
+
+/* Room for a message, and `writes` before it, to a peer of one link. */
+static inline bool has_way(const struct rb_verbs *vb, const struct rb_verbs_peer *peer,
+			   uint32_t writes)
+{
+	const struct rb_verbs_link *link = peer->links;
+
+	return peer->link_count == 1 && rb_verbs_is_free(vb, peer) && vb->free_slots != NULL &&
+	       vb->flight_free != NULL && rb_verbs_is_live(link) &&
+	       rb_verbs_slots_used(link) < peer->half &&
+	       rb_verbs_has_entries(link, vb->queue_writes - writes);
+}
+
+/* The registration of the region that holds the request's buffer, the host's; or NULL. */
+static inline const struct ibv_mr *region_of(const struct rb_verbs *vb,
+					     const struct rb_request *request)
+{
+	const struct rb_where *where = request->where;
+	const struct rb_verbs_region *region;
+
+	if (where == NULL || where->regions == NULL || where->kind == RB_MEMORY_DEVICE)
+		return NULL;
+	region = (const struct rb_verbs_region *)where->regions[vb->base.index];
+	return region != NULL && rb_verbs_is_inside(region, request) ? region->mrs[0] : NULL;
+}
+
+static inline void begin(struct rb_request *request, enum rb_request_kind kind,
+			 enum rb_verbs_stage stage)
+{
+	request->kind = kind;
+	request->state = RB_REQUEST_PENDING;
+	request->status = RUBATO_OK;
+	memset(request->backend, 0, RB_VERBS_WORDS * sizeof(request->backend[0]));
+	request->backend[RB_VERBS_STAGE] = stage;
+}
+
+static inline struct rb_verbs_slot *slot_of(struct rb_verbs *vb)
+{
+	struct rb_verbs_slot *slot = vb->free_slots;
+
+	vb->free_slots = slot->next;
+	return slot;
+}
+
+/* So many small messages less find room. */
+static inline void may_less(struct rb_verbs_peer *peer, uint32_t entries)
+{
+	peer->may = peer->may > entries ? peer->may - entries : 0;
+}
+
+/* ---- Writes ---- */
+
+/* How many of the burst's posts from `first` on were not posted. */
+static uint32_t unposted_of(const struct rb_verbs *vb, const struct rb_verbs_post *first,
+			    const struct ibv_send_wr *bad)
+{
+	const struct rb_verbs_post *end = vb->burst + RB_VERBS_PIECES_OUT + 1, *at = first;
+
+	while (at < end && &at->request != bad)
+		at++;
+	return (uint32_t)(end - (at < end ? at : first));
+}
+
+/* What the writes of a flight have in common. */
+struct span {
+	uint64_t id, word, from, to;
+	uint32_t local, remote;
+};
+
+static inline void write_set(struct rb_verbs_entry *entry, struct rb_verbs_post *post,
+			     const struct span *span, uint32_t number, uint64_t at, uint32_t bytes)
+{
+	entry->slot = NULL;
+	entry->flight = span->id;
+	entry->offset = at;
+	entry->bytes = bytes;
+	entry->message = entry->tries = 0;
+	entry->writes = 0;
+	post->request.wr_id = span->word | number;
+	post->part = (struct ibv_sge) { span->from + at, bytes, span->local };
+	post->request.wr.rdma.remote_addr = span->to + at;
+	post->request.wr.rdma.rkey = span->remote;
+}
+
+/* All of a flight, between registered memory, and its end: `message`. */
+static inline void burst(struct rb_verbs *vb, struct rb_verbs_peer *peer,
+			 struct rb_verbs_flight *flight, uint8_t message)
+{
+	struct rb_verbs_link *link = peer->links;
+	const struct rb_request *request = flight->request;
+	const struct span span = { rb_verbs_flight_id(flight), link->word,
+				   (uintptr_t)request->buffer, flight->address,
+				   flight->local_keys[0],      flight->keys[0] };
+	size_t bytes = request->size_bytes, at = 0;
+	uint32_t more = (uint32_t)((bytes - 1) / RB_VERBS_PIECE_BYTES), number = link->posted;
+	struct rb_verbs_post *end = &vb->burst[RB_VERBS_PIECES_OUT], *first = end - 1 - more;
+	struct rb_verbs_post *post = first;
+	struct rb_verbs_slot *slot = slot_of(vb);
+	struct rb_verbs_entry *last;
+	struct ibv_send_wr *bad = NULL;
+	int error;
+
+	flight->rails = 1;
+	flight->finished = true;
+	flight->out = more + 1;
+	flight->moved = bytes;
+	link->bytes_out += bytes;
+	vb->base.bytes_sent += bytes;
+	may_less(peer, more + 2);
+	for (; post < end - 1; post++, number++, at += RB_VERBS_PIECE_BYTES)
+		write_set(rb_verbs_entry_at(vb, link, number), post, &span, number, at,
+			  RB_VERBS_PIECE_BYTES);
+	write_set(rb_verbs_entry_at(vb, link, number), post, &span, number, at,
+		  (uint32_t)(bytes - at));
+	number++;
+	link->posted = number + 1;
+	link->unsignalled = 0;
+	end->request.wr_id = span.word | number;
+	end->request.send_flags = IBV_SEND_SIGNALED;
+	rb_verbs_head_set(slot->head, peer, request, message, 0, 0, flight->invite);
+	last = rb_verbs_entry_at(vb, link, number);
+	rb_verbs_message_set(vb, link, peer, end, last, slot, message, 0);
+	last->flight = span.id;
+	last->writes = (uint16_t)(more + 1);
+	error = ibv_post_send(link->qp, &first->request, &bad);
+	if (error != 0)
+		rb_verbs_post_failed(vb, link, unposted_of(vb, first, bad), error);
+}
+
+void rb_verbs_put(struct rb_endpoint *ep, struct rb_request *put)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, put->peer);
+	const struct rb_verbs_remote *remote = (const struct rb_verbs_remote *)put->remote;
+	const struct ibv_mr *mr = region_of(vb, put);
+	struct rb_verbs_flight *flight;
+
+	if (mr == NULL || put->peer >= ep->rank_count || put->size_bytes - 1 >= BYTES_MAX ||
+	    !has_way(vb, peer, RB_VERBS_PIECES_OUT) || remote->base.peer != put->peer ||
+	    put->size_bytes > remote->base.size_bytes ||
+	    put->remote_offset > remote->base.size_bytes - put->size_bytes) {
+		rb_verbs_post(ep, put, RB_REQUEST_PUT, rb_verbs_post_put);
+		return;
+	}
+	begin(put, RB_REQUEST_PUT, RB_VERBS_STAGE_SENDING);
+	flight = rb_verbs_flight_take(vb, put);
+	flight->address = remote->address + put->remote_offset;
+	flight->keys[0] = remote->keys[0];
+	flight->local_keys[0] = mr->lkey;
+	burst(vb, peer, flight, RB_VERBS_PUT);
+}
+
+/* The first invitation where that of the send would be, if it is that; NULL: it has to be looked
+ * for, or is for something else. */
+static inline struct rb_verbs_invite *invite_of(struct rb_arrival *first,
+						const struct rb_request *send)
+{
+	struct rb_verbs_invite *invite = (struct rb_verbs_invite *)first;
+
+	return invite != NULL && rb_tag_same(invite->base.tag, send->tag) &&
+			       invite->size_bytes == send->size_bytes &&
+			       rb_signature_same(&invite->base.signature, &send->signature) &&
+			       invite->target.keys[0] != 0
+		       ? invite
+		       : NULL;
+}
+
+/* The keys of its own memory. False: there are none. */
+static inline bool registered(struct rb_verbs *vb, struct rb_verbs_flight *flight,
+			      const struct ibv_mr *mr, bool written)
+{
+	if (mr == NULL)
+		return rb_verbs_register(vb, flight, written) == RUBATO_OK &&
+		       flight->local_keys[0] != 0;
+	flight->local_keys[0] = mr->lkey;
+	if (written)
+		flight->keys[0] = mr->rkey;
+	return true;
+}
+
+static bool send_large(struct rb_verbs *vb, struct rb_request *send)
+{
+	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, send->peer);
+	const struct ibv_mr *mr = region_of(vb, send);
+	struct rb_verbs_invite *invite;
+	struct rb_verbs_flight *flight;
+	struct rb_arrival **bucket;
+
+	if (send->peer >= vb->base.rank_count || peer->link_count != 1 ||
+	    send->size_bytes > BYTES_MAX || rb_verbs_is_device(send))
+		return false;
+	rb_verbs_glance(vb); /* Perhaps its invitation has come. */
+	bucket = &peer->outgoing.arrivals[rb_match_bucket(send->tag)];
+	invite = invite_of(*bucket, send);
+	if (invite == NULL || !has_way(vb, peer, RB_VERBS_PIECES_OUT))
+		return false;
+	begin(send, RB_REQUEST_SEND, RB_VERBS_STAGE_SENDING);
+	flight = rb_verbs_flight_take(vb, send);
+	flight->keys[0] = invite->target.keys[0];
+	if (!registered(vb, flight, mr, false)) {
+		rb_verbs_flight_end(vb, flight);
+		return false;
+	}
+	flight->invite = invite->id;
+	flight->address = invite->target.address;
+	*bucket = invite->base.next;
+	peer->outgoing.arrival_count--;
+	peer->waiting--;
+	rb_verbs_invite_free(vb, invite);
+	burst(vb, peer, flight, RB_VERBS_FIN);
+	return true;
+}
+
+void rb_verbs_send_large(struct rb_endpoint *ep, struct rb_request *send)
+{
+	if (!send_large((struct rb_verbs *)ep, send))
+		rb_verbs_post(ep, send, RB_REQUEST_SEND, rb_verbs_post_send);
+}
+
+/* ---- Invitations ---- */
+
+static bool recv_large(struct rb_verbs *vb, struct rb_request *receive)
+{
+	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, receive->peer);
+	const struct ibv_mr *mr = region_of(vb, receive);
+	struct rb_verbs_target *target;
+	struct rb_verbs_flight *flight;
+	struct rb_verbs_slot *slot;
+
+	if (receive->peer >= vb->base.rank_count || !has_way(vb, peer, 0) ||
+	    peer->match.arrival_count > 0 || rb_verbs_is_device(receive) ||
+	    rb_tag_class_of(receive->tag) == RB_TAG_P2P)
+		return false;
+	begin(receive, RB_REQUEST_RECV, RB_VERBS_STAGE_MATCHING);
+	flight = rb_verbs_flight_take(vb, receive);
+	if (!registered(vb, flight, mr, true) || flight->keys[0] == 0) {
+		rb_verbs_flight_end(vb, flight);
+		return false;
+	}
+	rb_match_add_receive(&peer->match, receive);
+	slot = slot_of(vb);
+	rb_verbs_head_set(slot->head, peer, receive, RB_VERBS_CLEAR, sizeof(*target),
+			  receive->size_bytes, rb_verbs_flight_id(flight));
+	target = (struct rb_verbs_target *)(void *)(slot->head + 1);
+	target->address = (uintptr_t)receive->buffer;
+	memcpy(target->keys, flight->keys, sizeof(target->keys));
+	target->send = 0;
+	may_less(peer, 1);
+	rb_verbs_slot_send(vb, peer->links, peer, slot, RB_VERBS_CLEAR, sizeof(*target));
+	return true;
+}
+
+void rb_verbs_recv_large(struct rb_endpoint *ep, struct rb_request *receive)
+{
+	if (!recv_large((struct rb_verbs *)ep, receive))
+		rb_verbs_post(ep, receive, RB_REQUEST_RECV, rb_verbs_post_recv);
+}
