@@ -241,8 +241,20 @@ static uint32_t flights_used(struct rb_verbs *vb)
 	return count;
 }
 
+static bool all_is_taken(void *unused)
+{
+	(void)unused;
+	for (uint32_t r = 0; r < 2; r++)
+		for (uint32_t i = 0; i < peer_of(r)->link_count; i++)
+			if (peer_of(r)->links[i].sent != peer_of(1 - r)->links[i].taken)
+				return false;
+	return true;
+}
+
 void all_rests(const char *what)
 {
+	/* A sender may know that a message has come before the other end was moved again. */
+	await(all_is_taken, NULL, what);
 	for (uint32_t r = 0; r < 2; r++) {
 		/* Not every entry of a queue tells its completion. */
 		for (uint32_t i = 0; i < peer_of(r)->link_count; i++)
