@@ -45,13 +45,14 @@ SEEN void *dlopen(const char *file, int flags)
 	return open(file != NULL && strcmp(file, "libibverbs.so.1") == 0 ? NULL : file, flags);
 }
 
-SEEN struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access)
+SEEN struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+				     unsigned int access)
 {
-	struct ibv_mr *(*reg)(struct ibv_pd *, void *, size_t, int);
+	struct ibv_mr *(*reg)(struct ibv_pd *, void *, size_t, uint64_t, unsigned int);
 	struct ibv_mr *mr;
 
-	next("ibv_reg_mr", &reg);
-	mr = reg(pd, address, length, access);
+	next("ibv_reg_mr_iova2", &reg);
+	mr = reg(pd, address, length, iova, access);
 	if (mr != NULL && (access & IBV_ACCESS_REMOTE_WRITE) != 0 &&
 	    getenv("RDMA_VM_WRONG_KEY") != NULL)
 		mr->rkey ^= 0xff;

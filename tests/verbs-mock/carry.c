@@ -30,6 +30,7 @@ void qp_fail(struct world *world, uint32_t index)
 		return;
 	qp->state = IBV_QPS_ERR;
 	qp->flush = true;
+	late_land(world, index);
 	for (uint64_t i = 0; qp->srq != WORLD_NONE && i < world->config.last_wqe; i++)
 		qp_event(world, index, IBV_EVENT_QP_LAST_WQE_REACHED);
 	if (qp->process == world_self())
@@ -84,6 +85,7 @@ void receive_end(struct world *world, struct world_qp *qp, uint64_t wr_id, struc
 {
 	struct world_cqe cqe = { .wc = wc, .qp = WORLD_NONE };
 
+	late_land(world, (uint32_t)(qp - world->qps));
 	cqe.wc.wr_id = wr_id;
 	cqe.wc.qp_num = qp->number;
 	if (wc.status != IBV_WC_SUCCESS) {

@@ -2,6 +2,10 @@
  * deliver.c -- what a work request does at its target: receives, writes, reads, atomics, datagrams.
  *
  * A source is read here, not when it is posted; a long one in pieces, each at a step of its own.
+ *
+ * Of a region with relaxed ordering, where a seed says so, pieces of writes are in memory only
+ * later, in any order: at the latest when their queue pair tells its owner of anything, or fails.
+ * Whoever wrote them has been told meanwhile that they arrived.
  */
 #include <arpa/inet.h>
 #include <string.h>
@@ -75,6 +79,87 @@ bool gather_write(struct world *world, const struct send *send, uint32_t offset,
 {
 	return gather_move(world, send, offset, mr, at, bytes, true);
 }
+
+/* ---- Relaxed ordering ---- */
+
+#define LATE_BYTES ((uint64_t)4 << 20) /* At most, of all. */
+
+/* Into memory, if its region is still there. */
+static void late_end(struct world *world, uint64_t *place)
+{
+	struct world_late *late = world_at(world, *place);
+	uint64_t offset = *place;
+	uint32_t mr = late->key >> 8;
+
+	*place = late->next;
+	world->late_bytes -= late->bytes;
+	if (world->mrs[mr].used && world->mrs[mr].key == late->key)
+		(void)memory_write(world, mr, late->at, late + 1, late->bytes);
+	world_free(world, offset, sizeof(*late) + late->bytes);
+}
+
+void late_land(struct world *world, uint32_t qp)
+{
+	for (uint64_t *place = &world->late_first; *place != 0;) {
+		struct world_late *late = world_at(world, *place);
+
+		if (late->qp == qp)
+			late_end(world, place);
+		else
+			place = &late->next;
+	}
+}
+
+void late_step(struct world *world)
+{
+	for (uint64_t *place = &world->late_first; *place != 0;) {
+		struct world_late *late = world_at(world, *place);
+
+		if (late->due <= world->step)
+			late_end(world, place);
+		else
+			place = &late->next;
+	}
+}
+
+/* A piece of a write is put aside. False: it is to be written now. */
+static bool late_write(struct world *world, const struct mock_qp *own, const struct send *send,
+		       uint32_t peer, uint32_t offset, uint32_t mr, uint32_t bytes)
+{
+	static const uint32_t spans[] = { 2, 16, 256, 4096 };
+	uint64_t which = ((uint64_t)own->index << 40 | send->ordinal) ^ (uint64_t)offset << 20;
+	uint64_t chance = world_chance(world, 6, which), place, *before = &world->late_first;
+	struct world_late *late;
+
+	if (world->config.seed == 0 || chance % 4 == 0 ||
+	    (world->mrs[mr].access & IBV_ACCESS_RELAXED_ORDERING) == 0 ||
+	    world->late_bytes + bytes > LATE_BYTES)
+		return false;
+	place = world_alloc(world, sizeof(*late) + bytes);
+	if (place == 0)
+		return false;
+	late = world_at(world, place);
+	*late = (struct world_late) { .qp = peer,
+				      .key = world->mrs[mr].key,
+				      .at = send->remote + offset,
+				      .bytes = bytes,
+				      .due = world->step + (chance >> 8) % spans[chance >> 4 & 3] };
+	for (size_t done = 0, piece; done < bytes; done += piece) {
+		const void *from = gather_at(world, send, offset + (uint32_t)done, &piece);
+
+		piece = piece < bytes - done ? piece : bytes - done;
+		memcpy((char *)(late + 1) + done, from, piece);
+	}
+	while ((chance >> 3 & 1) != 0 && *before != 0) /* The last one, or the first. */
+		before = &((struct world_late *)world_at(world, *before))->next;
+	late->next = *before;
+	*before = place;
+	world->late_bytes += bytes;
+	world->counters.late_pieces++;
+	return true;
+}
+
+/* ---- What becomes of a request ---- */
 
 static enum outcome fail(enum ibv_wc_status *status, enum ibv_wc_status with)
 {
@@ -209,6 +294,14 @@ static enum outcome message(struct world *world, struct mock_qp *own, struct sen
 	return receive_ends(world, peer, wr_id, wc, send, status);
 }
 
+/* Its place has not been used since. */
+static bool key_is_stale(const struct world *world, uint32_t key)
+{
+	const struct world_mr *mr = key >> 8 < WORLD_MRS ? &world->mrs[key >> 8] : NULL;
+
+	return mr != NULL && !mr->used && mr->key == key;
+}
+
 /* The peer's region, if its keys and its queue pair allow it. */
 static uint32_t remote_region(struct world *world, struct world_qp *peer, const struct send *send,
 			      uint32_t access)
@@ -220,6 +313,7 @@ static uint32_t remote_region(struct world *world, struct world_qp *peer, const 
 			     access);
 	if (mr == WORLD_NONE) {
 		world->counters.outside_remote++;
+		world->counters.stale_remote += key_is_stale(world, send->rkey);
 		if (world->config.soft_roce == 0)
 			qp_event(world, (uint32_t)(peer - world->qps), IBV_EVENT_QP_ACCESS_ERR);
 		qp_fail(world, (uint32_t)(peer - world->qps));
@@ -260,7 +354,11 @@ static enum outcome move_piece(struct world *world, struct mock_qp *own, struct 
 		return fail(status, IBV_WC_REM_ACCESS_ERR);
 	if (world->config.seed != 0 && world_chance(world, 5, send->ordinal) % 2 == 0)
 		offset = send->length - send->moved - bytes;
-	if (!gather_move(world, send, offset, mr, send->remote + offset, bytes, write))
+	if (!write)
+		late_land(world, (uint32_t)(peer - world->qps));
+	if (!(write &&
+	      late_write(world, own, send, (uint32_t)(peer - world->qps), offset, mr, bytes)) &&
+	    !gather_move(world, send, offset, mr, send->remote + offset, bytes, write))
 		return not_there(world, peer, status);
 	send->moved += bytes;
 	*budget -= bytes;
@@ -307,6 +405,7 @@ static enum outcome atomic(struct world *world, struct mock_qp *own, struct send
 	mr = remote_region(world, peer, send, IBV_ACCESS_REMOTE_ATOMIC);
 	if (mr == WORLD_NONE)
 		return fail(status, IBV_WC_REM_ACCESS_ERR);
+	late_land(world, (uint32_t)(peer - world->qps));
 	if (!gather_move(world, send, 0, mr, send->remote, 8, false) ||
 	    !memory_read(world, mr, send->remote, &old, 8))
 		return not_there(world, peer, status);

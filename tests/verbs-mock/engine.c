@@ -93,6 +93,7 @@ void engine_step(struct world *world)
 	}
 	if (slot->cm_events > 0)
 		cm_raise(world);
+	late_step(world);
 	for (struct mock_qp **at = &process.active; *at != NULL;) {
 		struct mock_qp *qp = *at;
 

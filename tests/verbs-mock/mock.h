@@ -64,6 +64,7 @@ struct mock_counters {
 	uint64_t bytes;             /* That they moved. */
 	uint64_t rnr;               /* Sends that found no receive. */
 	uint64_t outside_remote;    /* Accesses that a remote key did not allow. */
+	uint64_t stale_remote;      /* Of those: by keys of regions that are no more. */
 	uint64_t outside_local;     /* Accesses that a local key did not allow. */
 	uint64_t cq_overruns;       /* Completion queues that were too short. */
 	uint64_t length_errors;     /* Messages that were longer than the receive. */
@@ -75,6 +76,7 @@ struct mock_counters {
 	uint64_t packets_lost;      /* Messages, or answers, that a port's loss took. */
 	uint64_t slowed;            /* Messages that took as long as a port's slowness says. */
 	uint64_t left_open;         /* Objects of devices that were closed before them. */
+	uint64_t late_pieces;       /* Of writes, that were told before they were in memory. */
 	uint64_t early_sends;       /* iWARP: who accepted sent before something had come. */
 	uint64_t spurious_events;   /* Channel events without a completion. */
 };

@@ -196,6 +196,9 @@ uint64_t engine_delay(const struct world *world, uint32_t qp, uint64_t ordinal);
 /* carry.c */
 /* Does what is due of a queue pair; whether anything is left. */
 bool carry_out(struct world *world, struct mock_qp *qp);
+/* deliver.c: what a queue pair has of writes comes into memory; what is due, of all. */
+void late_land(struct world *world, uint32_t qp);
+void late_step(struct world *world);
 void qp_fail(struct world *world, uint32_t qp); /* To ERR; all that is posted is flushed. */
 
 /* settings.c */

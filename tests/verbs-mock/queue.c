@@ -30,6 +30,7 @@ void qp_remove(struct world *world, uint32_t index)
 {
 	struct world_qp *qp = &world->qps[index];
 
+	late_land(world, index);
 	rq_drop(world, &qp->rq);
 	world->cqs[qp->send_cq].qps--;
 	world->cqs[qp->recv_cq].qps--;

@@ -145,8 +145,9 @@ static void values_take(struct world_qp *qp, const struct ibv_qp_attr *attr, int
 }
 
 /* As if it had just been made: what was posted is gone, without completions. */
-static void qp_reset(struct world_qp *qp, struct mock_qp *own)
+static void qp_reset(struct world *world, struct world_qp *qp, struct mock_qp *own)
 {
+	late_land(world, own->index);
 	qp->state = IBV_QPS_RESET;
 	qp->flush = qp->heard = qp->waits_first = false;
 	qp->attr = (struct ibv_qp_attr) { 0 };
@@ -179,7 +180,7 @@ MOCK_API int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask
 	if (error == 0) {
 		values_take(at, attr, mask);
 		if (to == IBV_QPS_RESET)
-			qp_reset(at, own);
+			qp_reset(world, at, own);
 		else if (to == IBV_QPS_ERR)
 			qp_fail(world, own->index);
 		else

@@ -562,6 +562,69 @@ START_TEST(a_seed_decides_the_order_and_its_run_is_the_same_again)
 }
 END_TEST
 
+#define WRITES 2u
+#define WRITE_BYTES 30000u
+
+struct seen { /* Of so many runs. */
+	uint32_t runs;
+	uint32_t late; /* Not all was there when its writer had been told that it was written; */
+	uint32_t torn; /* the last byte was, and some other was not. */
+	uint64_t pieces;
+};
+
+/* Writes, of which their owner looks at the memory, then at what a message behind them tells. */
+static void writes_and_a_message(uint64_t seed, unsigned int access, bool fails, struct seen *seen)
+{
+	const uint32_t all = WRITES * WRITE_BYTES;
+	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+	struct mock_counters counters;
+	struct address to;
+	struct end ends[2];
+
+	still_world(seed);
+	pair_open(ends, (struct end_options) { .access = access });
+	to = end_address(&ends[1]);
+	memset(ends[0].memory, 7, all);
+	end_receive(&ends[1], 5, all, 8);
+	for (uint32_t i = 0; i < WRITES; i++) {
+		ck_assert_int_eq(
+			end_send(&ends[0], i, IBV_WR_RDMA_WRITE, i * WRITE_BYTES, WRITE_BYTES, &to),
+			0);
+		ck_assert_int_eq(end_wait(&ends[0]).status, IBV_WC_SUCCESS);
+	}
+	seen->runs++;
+	if (memcmp(ends[0].memory, ends[1].memory, all) != 0) {
+		seen->late++;
+		seen->torn += ends[1].memory[all - 1] == 7;
+	}
+	if (fails) {
+		ck_assert_int_eq(ibv_modify_qp(ends[1].qp, &error, IBV_QP_STATE), 0);
+	} else {
+		ck_assert_int_eq(end_send(&ends[0], 9, IBV_WR_SEND, 0, 8, NULL), 0);
+		ck_assert_int_eq(end_wait(&ends[1]).status, IBV_WC_SUCCESS);
+	}
+	ck_assert_mem_eq(ends[0].memory, ends[1].memory, all);
+	mock_counters(&counters);
+	seen->pieces += counters.late_pieces;
+	pair_close(ends);
+}
+
+START_TEST(relaxed_writes_are_there_when_a_message_behind_them_is)
+{
+	const unsigned int strict = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	struct seeds seeds = seeds_from(__func__, 1, 60);
+	struct seen relaxed = { 0 }, ordered = { 0 };
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		writes_and_a_message(seed, strict | IBV_ACCESS_RELAXED_ORDERING, _i != 0, &relaxed);
+		writes_and_a_message(seed, strict, _i != 0, &ordered);
+	}
+	ck_assert_uint_eq(ordered.late + ordered.pieces, 0);
+	ck_assert(seeds_single() || relaxed.pieces > relaxed.runs);
+	ck_assert(seeds_single() || (relaxed.late > relaxed.runs / 4 && relaxed.torn > 0));
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("verbs-mock");
@@ -580,5 +643,6 @@ int main(void)
 	tcase_add_loop_test(tc, keys_allow_what_they_say_and_no_more, 0, 2);
 	tcase_add_test(tc, regions_have_addresses_of_their_own_and_lie_in_files);
 	tcase_add_test(tc, a_seed_decides_the_order_and_its_run_is_the_same_again);
+	tcase_add_loop_test(tc, relaxed_writes_are_there_when_a_message_behind_them_is, 0, 2);
 	return check_main("verbs-mock", tc);
 }

@@ -124,6 +124,13 @@ struct world_mr {
 	uint32_t context;
 };
 
+/* A piece of a write that its target has, and that is not in its memory yet; the bytes follow. */
+struct world_late {
+	uint64_t next;    /* Its offset; 0: none. */
+	uint32_t qp, key; /* That received it; of the region. */
+	uint64_t at, bytes, due;
+};
+
 struct world_fault { /* Of a completion. */
 	uint32_t process;
 	bool receive, delivered;
@@ -176,6 +183,7 @@ struct world {
 	uint32_t pd_last, qp_hint, cq_hint, srq_hint, mr_hint;
 	uint64_t arena_next;
 	uint64_t arena_free[64];
+	uint64_t late_first, late_bytes;
 	struct mock_counters counters;
 	uint64_t calls[64];
 	uint32_t cm_ports, cm_error_count;

@@ -24,7 +24,8 @@
 	X(ibv_destroy_cq) X(ibv_get_cq_event) X(ibv_ack_cq_events) X(ibv_create_qp) \
 	X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_create_ah) X(ibv_destroy_ah) \
 	X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_wc_status_str) X(ibv_event_type_str)
-#define RB_VERBS_FUNCTIONS_NEWER(X) X(_ibv_query_gid_ex) X(ibv_fork_init) X(ibv_reg_dmabuf_mr)
+#define RB_VERBS_FUNCTIONS_NEWER(X) X(_ibv_query_gid_ex) X(ibv_fork_init) X(ibv_reg_dmabuf_mr) \
+	X(ibv_reg_mr_iova2)
 /* clang-format on */
 #define RB_VERBS_FUNCTION(name) __typeof__(name) *name;
 struct rb_verbs_api {

@@ -10,8 +10,9 @@
  * is tried again at close.
  *
  * A device's memory is registered by its dma-buf; else as the host's, where nvidia-peermem is
- * loaded. Where neither can be, posts do not name any; where it turns out later that some cannot
- * be, it is copied by way of the host's, and who posts is told (`slow`). The log says which.
+ * loaded; in strict order, as no card has shown what a flush is of relaxed writes. Where neither
+ * can be, posts do not name any; where it turns out later that some cannot be, it is copied by way
+ * of the host's, and who posts is told (`slow`). The log says which.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -69,6 +70,18 @@ size_t rb_verbs_device_path(const struct rb_verbs *vb, char *text, size_t text_b
 	return vb->base.takes == 0 && vb->device_lacking == NULL
 		       ? 0
 		       : (size_t)snprintf(text, text_bytes, "device memory %s; ", way_text(vb));
+}
+
+/* The host's. What peers write may become visible in any order: nobody looks at it before a message
+ * has come behind it on the same queue pair, whose completion says that all of it is there. A
+ * device or kernel that knows no relaxed order ignores that it may. NULL: errno. */
+static struct ibv_mr *host_register(const struct rb_verbs *vb, struct ibv_pd *pd, void *base,
+				    size_t size_bytes, int access)
+{
+	if ((access & IBV_ACCESS_REMOTE_WRITE) == 0 || vb->api.ibv_reg_mr_iova2 == NULL)
+		return vb->api.ibv_reg_mr(pd, base, size_bytes, access);
+	return vb->api.ibv_reg_mr_iova2(pd, base, size_bytes, (uintptr_t)base,
+					(unsigned int)access | IBV_ACCESS_RELAXED_ORDERING);
 }
 
 /* NULL: errno. */
@@ -179,7 +192,7 @@ static rubato_status region_register(struct rb_verbs *vb, struct rb_verbs_region
 
 		region->mrs[i] = region->device
 					 ? device_register(vb, rail, base, bytes, ACCESS_REMOTE)
-					 : vb->api.ibv_reg_mr(rail->pd, base, bytes, ACCESS_REMOTE);
+					 : host_register(vb, rail->pd, base, bytes, ACCESS_REMOTE);
 		if (region->mrs[i] == NULL && region->device)
 			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 				       "verbs: %s: this device memory cannot be registered",
@@ -370,8 +383,8 @@ rubato_status rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *fli
 		int access = written ? ACCESS_REMOTE : 0;
 
 		if (!device)
-			flight->mrs[i] = vb->api.ibv_reg_mr(rail->pd, request->buffer,
-							    request->size_bytes, access);
+			flight->mrs[i] = host_register(vb, rail->pd, request->buffer,
+						       request->size_bytes, access);
 		else if (reaches)
 			flight->mrs[i] = device_register(vb, rail, request->buffer,
 							 request->size_bytes, access);
