@@ -37,6 +37,8 @@ void rb_comm_free(struct rubato_comm *comm, bool abort_peers, uint64_t span_ns)
 		bool speaks = abort_peers && rb_notices_last_words(&comm->notices, words);
 
 		rb_notices_close(&comm->notices);
+		if (comm->oneshots.op != NULL)
+			rb_op_stage_unregister(comm->oneshots.op);
 		while (comm->memory.first != NULL)
 			rb_memory_drop(&comm->memory, comm->memory.first);
 		for (uint32_t i = engine->endpoint_count; i-- > 0;) {

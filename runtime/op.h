@@ -51,6 +51,7 @@ struct rb_op_room { /* Memory of a device's, kept for the next run. */
 	void *memory;
 	uint64_t bytes;
 	struct rb_executor *owner;
+	struct rb_memory *registered; /* As long as it lives; NULL: it is not. */
 };
 
 struct rb_op_device {                 /* Where a buffer is not the host's: op_stage.c. */

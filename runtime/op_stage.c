@@ -128,6 +128,24 @@ static bool all_take(const struct rb_engine *engine, const struct rb_plan *plan)
 	return all;
 }
 
+void rb_op_stage_unregister(struct rubato_op *op)
+{
+	struct rb_op_room *room = &op->device.scratch;
+
+	if (room->registered != NULL)
+		rb_memory_drop(&op->comm->memory, room->registered);
+	room->registered = NULL;
+}
+
+static void room_free(struct rubato_op *op, struct rb_op_room *room)
+{
+	if (room == &op->device.scratch)
+		rb_op_stage_unregister(op);
+	if (room->memory != NULL)
+		room->owner->ops->memory_free(room->owner, room->memory);
+	*room = (struct rb_op_room) { .memory = NULL };
+}
+
 static rubato_status room_make(struct rubato_op *op, struct rb_op_room *room,
 			       enum rb_memory_kind kind, uint64_t bytes)
 {
@@ -135,13 +153,17 @@ static rubato_status room_make(struct rubato_op *op, struct rb_op_room *room,
 
 	if (room->memory != NULL && room->bytes >= bytes && room->owner == device)
 		return RUBATO_OK;
-	if (room->memory != NULL)
-		room->owner->ops->memory_free(room->owner, room->memory);
-	*room = (struct rb_op_room) { .owner = device };
+	room_free(op, room);
+	room->owner = device;
 	if (bytes == 0)
 		return RUBATO_OK;
 	RB_TRY(device->ops->memory_new(device, kind, (size_t)bytes, &room->memory));
 	room->bytes = bytes;
+	/* Else each chunk that is received there is, where that can be. */
+	if (room == &op->device.scratch &&
+	    rb_memory_add(&op->comm->memory, room->memory, (size_t)bytes, &room->registered) !=
+		    RUBATO_OK)
+		room->registered = NULL;
 	return RUBATO_OK;
 }
 
@@ -185,6 +207,8 @@ rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
 	stage_say(op, staged);
 	if (d->kinds[RB_BUF_SCRATCH] == RB_MEMORY_DEVICE) {
 		op->run.buffers[RB_BUF_SCRATCH].base = d->scratch.memory;
+		if (d->scratch.registered != NULL)
+			op->run.buffers[RB_BUF_SCRATCH].regions = d->scratch.registered->regions;
 		op->run.buffers[RB_BUF_SCRATCH].kind = RB_MEMORY_DEVICE;
 	}
 	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
@@ -197,16 +221,9 @@ rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
 	return RUBATO_OK;
 }
 
-static void room_free(struct rb_op_room *room)
-{
-	if (room->memory != NULL)
-		room->owner->ops->memory_free(room->owner, room->memory);
-	*room = (struct rb_op_room) { .memory = NULL };
-}
-
 void rb_op_stage_release(struct rubato_op *op)
 {
-	room_free(&op->device.scratch);
+	room_free(op, &op->device.scratch);
 	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
-		room_free(&op->device.stages[i]);
+		room_free(op, &op->device.stages[i]);
 }

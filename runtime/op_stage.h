@@ -19,5 +19,8 @@ RB_NODISCARD rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **pl
 RB_NODISCARD rubato_status rb_op_kinds_agree(struct rubato_op *op,
 					     const enum rb_memory_kind kinds[2]);
 void rb_op_stage_release(struct rubato_op *op);
+/* What it has registered is no more: transports let go of memory before they close, and devices
+ * take it back after that. */
+void rb_op_stage_unregister(struct rubato_op *op);
 
 #endif

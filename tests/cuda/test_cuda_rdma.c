@@ -212,6 +212,50 @@ START_TEST(collectives_go_by_dmabuf)
 }
 END_TEST
 
+/* What is registered stays so, with what operations keep on the device: after the first one of each
+ * nothing is. A longer one takes more of it, once. */
+static rubato_status once_main(rubato_comm *comm, void *arg)
+{
+	static const char *const algorithms[] = { "ring", "two_shot" };
+	uint64_t exported[2];
+	struct buffers b;
+
+	(void)arg;
+	RB_TRY(buffers_make(&b, true));
+	RB_TRY(rubato_register(comm, b.in_room, RANKS * WORDS * 4 + AWAY));
+	RB_TRY(rubato_register(comm, b.out_room, RANKS * WORDS * 4 + AWAY));
+	for (uint32_t a = 0; a < 2; a++) {
+		RB_TRY(rubato_set_algorithm(comm, "allreduce", algorithms[a]));
+		for (uint32_t longer = 1; longer <= RANKS; longer += RANKS - 1) {
+			RB_TRY(rubato_barrier(comm));
+			exported[0] = app.fake_counts().exported;
+			RB_TRY(rubato_barrier(comm));
+			RB_TRY(allreduce_try(comm, &b, longer * WORDS, 1));
+			RB_TRY(rubato_barrier(comm));
+			exported[1] = app.fake_counts().exported;
+			RB_TRY(rubato_barrier(comm));
+			for (uint32_t i = 0; i < 4; i++)
+				RB_TRY(allreduce_try(comm, &b, longer * WORDS, i));
+			RB_TRY(rubato_barrier(comm));
+			EXPECT(a > 0 || exported[1] - exported[0] >= RANKS);
+			EXPECT(app.fake_counts().exported == exported[1]);
+			RB_TRY(rubato_barrier(comm));
+		}
+	}
+	RB_TRY(rubato_unregister(comm, b.in_room));
+	RB_TRY(rubato_unregister(comm, b.out_room));
+	buffers_free(&b);
+	return RUBATO_OK;
+}
+
+START_TEST(scratch_is_registered_once)
+{
+	app_open(&(struct fake_cuda_control) { .seed = 4, .delay_us_max = 100 });
+	ck_assert_msg(ranks_run(once_main, NULL, false) == RUBATO_OK, "%s", rubato_error_text());
+	app_close();
+}
+END_TEST
+
 static rubato_status values_main(rubato_comm *comm, void *arg)
 {
 	struct buffers b;
@@ -368,6 +412,7 @@ int main(void)
 	(void)setenv("RUBATO_MEASURE", "0", 1);
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, collectives_go_by_dmabuf);
+	tcase_add_test(tc, scratch_is_registered_once);
 	tcase_add_test(tc, what_the_network_wrote_is_flushed);
 	tcase_add_test(tc, the_other_end_need_not_have_a_device);
 	tcase_add_test(tc, a_device_without_rdma_is_staged);
