@@ -288,8 +288,10 @@ struct rb_verbs_link { /* A peer over a rail. */
 	bool greet_owed;           /* A RISE is due. */
 	bool resume_owed, resumed; /* Ours is to be said; theirs has come: */
 	uint32_t their_taken;
-	bool early; /* And so has that of its next life: */
+	uint32_t refused; /* Bytes of a write by invitation that its key did not allow; 0: none. */
+	bool early;       /* And so has that of its next life: */
 	uint32_t early_taken;
+	uint32_t their_revoked; /* With what was taken: keys that they have taken back, ever. */
 };
 
 struct rb_verbs_peer {
@@ -329,6 +331,8 @@ struct rb_verbs_peer {
 	uint32_t freed, freed_said;
 	uint32_t held;    /* Units of arrivals that wait here. */
 	uint32_t waiting; /* Arrivals without units, invitations, shared ends. */
+	uint32_t revoked; /* Keys that were taken back before it answered, ever. */
+	uint32_t borne;   /* Links that failed as it had taken one back. */
 	struct rb_verbs_peer *next_stirred;
 	struct rb_verbs_redo *words; /* RESUME, RISE: at once; */
 	struct rb_verbs_redo *redo;  /* before all that is in */

@@ -567,9 +567,12 @@ static void lose_for(struct rb_verbs *vb, uint32_t rank, const char *what, uint6
 /*
  * A peer that computes does not answer. It will read that it is to stop before it writes anything
  * more, as it takes all that has come before it goes on, and its device is long through with what
- * it had posted. So what was registered for this message alone need not wait for it: the key goes,
- * and should it be used nevertheless, the peer is lost, but no memory. A region's key stays, and so
- * may a message's own, if the device does not end it: then the peer is shut out.
+ * it had posted. So what was registered for this message alone need not wait for it: the key goes.
+ * Should it be used nevertheless, as its processor was taken away between the two, no memory is
+ * lost, but a link, which is compared and made anew as any that fails: what each end says of it
+ * then has the number of keys that it took back, so that a write that is refused for another reason
+ * is still a peer that is lost. A region's key stays, and so may a message's own, if the device
+ * does not end it: then the peer is shut out.
  */
 static void receive_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t how)
 {
@@ -584,9 +587,14 @@ static void receive_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight, ui
 	flight = await(vb, id, revocable ? REVOKE_NS : STOP_NS, is_answered);
 	if (flight == NULL || is_answered(vb, flight))
 		return;
-	if (!revocable)
+	if (!revocable) {
 		lose_for(vb, rank, "did not stop writing", STOP_NS);
-	else if (how != STOP_UNLESS_BEGUN && !rb_verbs_unregister(vb, flight))
+		return;
+	}
+	if (how == STOP_UNLESS_BEGUN)
+		return;
+	vb->peers[rank].revoked++;
+	if (!rb_verbs_unregister(vb, flight))
 		lose_for(vb, rank, "did not stop writing, and its key stays,", REVOKE_NS);
 }
 

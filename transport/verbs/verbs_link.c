@@ -170,7 +170,7 @@ void rb_verbs_link_fail_by(struct rb_verbs *vb, struct rb_verbs_link *link, cons
 		return;
 	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: %s: %s (%d)", port->device,
 		       port->number, what, vb->api.ibv_wc_status_str(wc->status), (int)wc->status);
-	if (is_refusal(wc->status))
+	if (is_refusal(wc->status) && link->refused == 0)
 		rb_verbs_lose(vb, link->peer->rank, reason);
 	else
 		rb_verbs_link_fail(vb, link, reason);
@@ -314,6 +314,27 @@ static void adopt(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t thei
 	rb_verbs_stir(vb, link->peer);
 }
 
+/* Of each key that it has taken back, a write may be refused once a rail. Else the peer is lost. */
+static bool is_borne(struct rb_verbs *vb, struct rb_verbs_link *link)
+{
+	struct rb_verbs_peer *peer = link->peer;
+	char reason[RB_VERBS_REASON_BYTES];
+	uint32_t bytes = link->refused;
+
+	link->refused = 0;
+	if (bytes == 0 || peer->borne < link->their_revoked * peer->link_count) {
+		peer->borne += bytes != 0;
+		return true;
+	}
+	(void)snprintf(reason, sizeof(reason),
+		       "verbs: %s port %u: RDMA write of %u bytes to rank %u: %s (%d)",
+		       link->rail->port.device, link->rail->port.number, bytes, peer->rank,
+		       vb->api.ibv_wc_status_str(IBV_WC_REM_ACCESS_ERR),
+		       (int)IBV_WC_REM_ACCESS_ERR);
+	rb_verbs_lose(vb, peer->rank, reason);
+	return false;
+}
+
 /* Both ends know what the other one has taken. */
 static void compare(struct rb_verbs *vb, struct rb_verbs_link *link)
 {
@@ -321,6 +342,8 @@ static void compare(struct rb_verbs *vb, struct rb_verbs_link *link)
 	uint32_t sends = 0, taken, n;
 	char reason[RB_VERBS_REASON_BYTES];
 
+	if (!is_borne(vb, link))
+		return;
 	for (n = link->retired; n != link->posted; n++)
 		sends += rb_verbs_entry_at(vb, link, n)->message != 0;
 	taken = link->their_taken - (link->sent - sends);
@@ -372,6 +395,7 @@ void rb_verbs_resume_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 		return; /* It is late. */
 	link->resumed = true;
 	link->their_taken = (uint32_t)head->size_bytes;
+	link->their_revoked = (uint32_t)head->tag.step;
 	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: rank %u's end has failed",
 		       link->rail->port.device, link->rail->port.number, peer->rank);
 	rb_verbs_link_fail(vb, link, reason);
@@ -480,6 +504,7 @@ static void step(struct rb_verbs *vb, struct rb_verbs_link *link)
 	if (link->resume_owed) {
 		struct rb_verbs_head head = { .message = RB_VERBS_RESUME,
 					      .rails = link->index,
+					      .tag = { .step = peer->revoked },
 					      .size_bytes = link->taken,
 					      .id = link->life };
 

@@ -586,6 +586,17 @@ static void entry_text(const struct rb_verbs_entry *entry, uint32_t rank, char *
 		(void)snprintf(text, text_bytes, "asking whether rank %u is there", rank);
 }
 
+/* By a key that its owner may have taken back meanwhile: a cancelled receive's. */
+static bool is_refused(struct rb_verbs *vb, const struct rb_verbs_entry *entry,
+		       enum ibv_wc_status status)
+{
+	const struct rb_verbs_flight *flight = NULL;
+
+	if (entry->message == 0 && status == IBV_WC_REM_ACCESS_ERR)
+		flight = rb_verbs_flight_find(vb, entry->flight);
+	return flight != NULL && flight->invite != 0;
+}
+
 /* An entry has failed, or was flushed behind one that has: it stays, for what may have to be done
  * again. */
 static void entry_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number,
@@ -600,7 +611,8 @@ static void entry_failed(struct rb_verbs *vb, struct rb_verbs_link *link, uint32
 	link->broken = true;
 	rb_verbs_retire(vb, link, number); /* It is the first. */
 	entry_text(entry, link->peer->rank, text, sizeof(text));
-	if (wc->status != IBV_WC_WR_FLUSH_ERR)
+	link->refused = is_refused(vb, entry, wc->status) ? entry->bytes : 0;
+	if (wc->status != IBV_WC_WR_FLUSH_ERR && link->refused == 0)
 		entry->tries++;
 	if (entry->tries > TRIES_MAX) {
 		char reason[RB_VERBS_REASON_BYTES];

@@ -6,7 +6,7 @@
 
 #include "base/wire.h"
 
-#define RB_VERBS_VERSION 4u
+#define RB_VERBS_VERSION 5u
 #define RB_VERBS_RAILS_MAX 4u
 #define RB_VERBS_SLOT_BYTES 1024u
 
@@ -28,7 +28,8 @@ enum rb_verbs_message {
 	/* Not of the stream: */
 	RB_VERBS_CREDIT, /* Only what every head says. */
 	RB_VERBS_MARK,   /* What this link carried of the sender's flight `id` is there. */
-	RB_VERBS_RESUME, /* Of link `rails` in its life `id`, `size_bytes` messages were taken. */
+	RB_VERBS_RESUME, /* Of link `rails` in its life `id`, `size_bytes` messages were taken; the
+			  * tag's step: so many keys were taken back from its peer, ever. */
 	RB_VERBS_RISE,   /* A link is made anew: a greeting. */
 	/* And again of it: */
 	RB_VERBS_BYE,   /* The last message of a rank that leaves in good order. */

@@ -69,7 +69,10 @@ void ends_close(void)
 	mock_counters(&counters);
 	ck_assert_uint_eq(counters.rnr, 0);
 	ck_assert_uint_eq(counters.outside_local, 0);
-	ck_assert_uint_eq(counters.outside_remote, 0);
+	ck_assert_uint_eq(counters.outside_remote, counters.stale_remote);
+	ck_assert(ends.stale > 0 ? counters.stale_remote >= ends.stale
+				 : counters.stale_remote == 0);
+	ends.stale = 0;
 	ck_assert_uint_eq(counters.left_open, 0);
 }
 

@@ -20,6 +20,7 @@ extern struct ends {
 	pthread_barrier_t barrier;
 	uint64_t call;      /* Of the next message's tag. */
 	uint64_t resend_ns; /* Or 0. */
+	uint64_t stale;     /* Writes by keys that were taken back are right: so many, or more. */
 } ends;
 extern uint8_t sent[VAST], got[VAST];
 

@@ -112,6 +112,85 @@ START_TEST(a_second_link_fails_while_the_first_ones_messages_are_done_again)
 }
 END_TEST
 
+/* ---- Keys that are taken back ---- */
+
+/* The sender stands still between its look at what has come and its writes, as one whose processor
+ * is taken away; meanwhile the receive is cancelled. */
+static int cancel_before_the_post(void *arg, const char *function)
+{
+	struct rb_request **receive = arg, *cancelled = *receive;
+
+	if (cancelled == NULL || strcmp(function, "ibv_post_send") != 0)
+		return 0;
+	*receive = NULL;
+	rb_transport_verbs.cancel(ends.ep[1], cancelled);
+	return 0;
+}
+
+static bool is_invited(void *unused)
+{
+	(void)unused;
+	return peer_of(0)->waiting > 0;
+}
+
+START_TEST(a_write_whose_key_was_taken_back_costs_a_link_but_no_peer)
+{
+	static const size_t sizes[] = { LARGE, VAST }; /* All by one doorbell, or not. */
+	size_t bytes = sizes[_i % 2];
+	struct rb_request send, receive, *cancelled = &receive;
+
+	ends_open(1 + (uint32_t)_i / 2, 0);
+	ends.call++;
+	ends.stale = 1;
+	memset(sent, 2, bytes);
+	memset(got, 1, bytes);
+	request_set(&send, 0, sent, bytes);
+	request_set(&receive, 1, got, bytes);
+	rb_transport_verbs.recv(ends.ep[1], &receive);
+	await(is_invited, NULL, "an invitation");
+	mock_watch_calls(cancel_before_the_post, &cancelled);
+	rb_transport_verbs.send(ends.ep[0], &send);
+	mock_watch_calls(NULL, NULL);
+	ck_assert_ptr_null(cancelled);
+	ck_assert_int_eq(receive.state, RB_REQUEST_DONE);
+	ck_assert_int_eq(receive.status, RUBATO_ERR_CANCELLED);
+	await(is_done, &send, "a send whose receive was cancelled");
+	ck_assert_int_eq(send.status, RUBATO_OK);
+	ck_assert_uint_gt(verbs_of(0)->counts.failed, 0);
+	ck_assert_uint_gt(peer_of(0)->borne, 0);
+	await(all_live_ticking, NULL, "the link that failed");
+	for (size_t i = 0; i < bytes; i++)
+		if (got[i] != 1)
+			ck_abort_msg("byte %zu was written after the cancel", i);
+	ck_assert(!peer_of(0)->lost && !peer_of(1)->lost);
+	messages_all("after a key was taken back");
+	ends_close();
+}
+END_TEST
+
+/* Nothing was taken back: who is refused has a key that is wrong, or its peer has. */
+START_TEST(a_write_that_is_refused_for_another_reason_loses_the_peer)
+{
+	struct rb_request send, receive;
+	int fault;
+
+	ends_open(1 + (uint32_t)_i, 0);
+	ends.call++;
+	request_set(&send, 0, sent, LARGE);
+	request_set(&receive, 1, got, LARGE);
+	rb_transport_verbs.recv(ends.ep[1], &receive);
+	await(is_invited, NULL, "an invitation");
+	fault = mock_fail_send(1, IBV_WC_REM_ACCESS_ERR, false);
+	rb_transport_verbs.send(ends.ep[0], &send);
+	await(first_has_lost, NULL, "the peer");
+	ck_assert_uint_eq(mock_fired(fault), 1);
+	ck_assert_int_eq(send.status, RUBATO_ERR_PEER);
+	ck_assert_ptr_nonnull(strstr(peer_of(0)->reason, "RDMA write of "));
+	ck_assert_ptr_nonnull(strstr(peer_of(0)->reason, " bytes to rank 1: remote access error"));
+	ends_close();
+}
+END_TEST
+
 /* What the device still tells of a queue pair that is gone is nothing of the next one's. */
 START_TEST(what_is_told_of_a_link_that_is_gone_is_not_taken)
 {
@@ -587,6 +666,8 @@ int main(void)
 	tcase_add_test(tc, who_leaves_waits_for_what_is_done_again);
 	tcase_add_loop_test(tc, a_link_that_cannot_be_made_at_first_is_made_later, 0, 4);
 	tcase_add_test(tc, a_second_link_fails_while_the_first_ones_messages_are_done_again);
+	tcase_add_loop_test(tc, a_write_whose_key_was_taken_back_costs_a_link_but_no_peer, 0, 6);
+	tcase_add_loop_test(tc, a_write_that_is_refused_for_another_reason_loses_the_peer, 0, 2);
 	tcase_add_test(tc, what_is_told_of_a_link_that_is_gone_is_not_taken);
 	return check_main("verbs-falls", tc);
 }
