@@ -430,12 +430,27 @@ static uint8_t resend_of(uint64_t ns)
 	return exponent;
 }
 
+/* So that a peer takes no more than 64 KiB in jobs of 1,000 ranks, over four rails, too. */
+static void queues_size(struct rb_verbs *vb)
+{
+	uint32_t ranks = vb->base.rank_count;
+
+	vb->queue = RB_VERBS_QUEUE_MAX;
+	if (ranks > 256)
+		vb->queue /= vb->rail_count > 2 || ranks > 1024 ? 4 : 2;
+	vb->queue_messages = vb->queue - vb->queue / 16;
+	vb->queue_writes = vb->queue - vb->queue / 16 * 6;
+	vb->cq_entries =
+		(ranks - 1) * (rb_verbs_slots_all(ranks) + vb->queue) + 2 * RB_VERBS_DATAGRAMS;
+}
+
 static rubato_status begin(struct rb_verbs *vb, const struct rb_transport_options *options)
 {
 	vb->resend = resend_of(options->resend_ns != 0 ? options->resend_ns : RESEND_NS);
 	RB_TRY(rb_verbs_load(&vb->api));
 	rb_verbs_devices_changed(&vb->base);
 	RB_TRY(rb_verbs_devices_open(vb, options->interface));
+	queues_size(vb);
 	RB_TRY(connections_open(vb, options->connect));
 	for (uint32_t i = 0; i < vb->rail_count; i++)
 		RB_TRY(queues_open(vb, &vb->rails[i]));
@@ -478,14 +493,6 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 						   .num_sge = 1,
 						   .opcode = IBV_WR_SEND };
 	vb->inline_max = RB_VERBS_SLOT_BYTES;
-	vb->queue = options->rank_count <= 256    ? RB_VERBS_QUEUE_MAX
-		    : options->rank_count <= 1024 ? RB_VERBS_QUEUE_MAX / 2
-						  : RB_VERBS_QUEUE_MAX / 4;
-	vb->queue_messages = vb->queue - vb->queue / 16;
-	vb->queue_writes = vb->queue - vb->queue / 16 * 6;
-	vb->cq_entries =
-		(options->rank_count - 1) * (rb_verbs_slots_all(options->rank_count) + vb->queue) +
-		2 * RB_VERBS_DATAGRAMS;
 	vb->device = options->device;
 	memcpy(vb->job, options->job, sizeof(vb->job));
 	vb->random = rb_clock_ns() ^ rb_mix(options->rank);

@@ -80,8 +80,8 @@
 #include "transport/verbs/verbs_load.h"
 #include "transport/verbs/verbs_wire.h"
 
-#define RB_VERBS_SLOTS_MAX 64u /* For what a peer sends by a link: 64 KiB. */
-#define RB_VERBS_SLOTS_MIN 16u
+#define RB_VERBS_SLOTS_MAX 64u  /* For what a peer sends by a link: 64 KiB. */
+#define RB_VERBS_SLOTS_MIN 14u  /* Fewer, and a window is too short for its reserve. */
 #define RB_VERBS_FEW_RANKS 64u  /* A link has all slots in jobs of no more, else a peer has. */
 #define RB_VERBS_QUEUE_MAX 128u /* Entries of a send queue; a power of 2. */
 #define RB_VERBS_COUNTS_FROM                                                                       \

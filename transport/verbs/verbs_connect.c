@@ -292,8 +292,8 @@ static void window_set(const struct rb_verbs *vb, struct rb_verbs_peer *peer)
 		each /= peer->link_count;
 	each = each < RB_VERBS_SLOTS_MIN ? RB_VERBS_SLOTS_MIN : each;
 	peer->slots_each = (uint8_t)each;
-	peer->reserve = each >= 2 * RB_VERBS_SLOTS_MIN ? 8 : 4;
-	peer->units_over = each >= 2 * RB_VERBS_SLOTS_MIN ? 4 : 1;
+	peer->reserve = each >= RB_VERBS_SLOTS_MAX / 2 ? 8 : 4;
+	peer->units_over = each >= RB_VERBS_SLOTS_MAX / 2 ? 4 : 1;
 	peer->window = (uint8_t)(each - peer->reserve);
 	peer->half = peer->window / 2u;
 	RB_ASSERT(peer->half > peer->reserve && peer->reserve - peer->units_over >= 3);

@@ -15,10 +15,10 @@ static void *connect_main(void *arg)
 {
 	uint32_t rank = (uint32_t)(uintptr_t)arg;
 	struct rb_transport_options options = { .rank = rank,
-						.rank_count = 2,
+						.rank_count = ends.ranks > 0 ? ends.ranks : 2,
 						.resend_ns = ends.resend_ns };
-	const void *addresses[2] = { ends.bytes[0], ends.bytes[1] };
-	bool use[2] = { true, true };
+	const void *addresses[RANKS_MAX] = { ends.bytes[0], ends.bytes[1] };
+	bool use[RANKS_MAX] = { true, true };
 	struct rb_endpoint **ep = &ends.ep[rank];
 
 	ck_assert_int_eq(rb_transport_verbs.open(&options, ep), RUBATO_OK);
@@ -55,6 +55,7 @@ void ends_open(uint32_t rails, uint64_t seed)
 	mock_config_default(&config);
 	config.devices = rails;
 	config.seed = seed;
+	config.max_cqe = 1 << 20;
 	config.stale_cqes = 1; /* Some devices tell of queue pairs that are gone. */
 	ck_assert_int_eq(mock_reset(&config), 0);
 	ck_assert_int_eq(pthread_barrier_init(&ends.barrier, NULL, 2), 0);
@@ -73,6 +74,7 @@ void ends_close(void)
 	ck_assert(ends.stale > 0 ? counters.stale_remote >= ends.stale
 				 : counters.stale_remote == 0);
 	ends.stale = 0;
+	ends.ranks = 0;
 	ck_assert_uint_eq(counters.left_open, 0);
 }
 

@@ -11,12 +11,14 @@
 
 #define LIMIT_NS 20000000000u
 #define LARGE 300001u
+#define RANKS_MAX 1100u
 #define VAST (4u << 20) /* More pieces than are under way at a time. */
 
 extern struct ends {
 	struct rb_endpoint *ep[2];
 	uint8_t bytes[2][RB_ADDRESS_BYTES_MAX];
-	size_t size_bytes[2];
+	size_t size_bytes[RANKS_MAX];
+	uint32_t ranks; /* Of the job, of which two are there; 0: no others. */
 	pthread_barrier_t barrier;
 	uint64_t call;      /* Of the next message's tag. */
 	uint64_t resend_ns; /* Or 0. */
