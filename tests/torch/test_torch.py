@@ -19,7 +19,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/torch"
 FOLDER = pathlib.Path(sys.argv.pop(1))
-FAKE_CUDA = sys.argv[1:]
+FAKE_CUDA = [os.path.abspath(word) for word in sys.argv[1:]]
 del sys.argv[1:]
 sys.path.insert(0, str(ROOT / "tests/tools"))
 
