@@ -2,15 +2,25 @@
 along (torch.testing._internal.distributed.distributed_test), with this backend or another.
 
 usage: upstream.py [--backend NAME] [--ranks N] [--patience S] [CASE...]
+       upstream.py --source FOLDER --files FILES [--backend NAME] [--patience S] [CASE...]
 
 Cases are those that Gloo is given: the file decides when it is imported, by the name of a backend,
 what to leave out, so it is imported as for Gloo, and told the backend's name afterwards. Ranks are
-forks. Prints a line for each case, and how many passed, were left out, differ as KNOWN says, and
+forks.
+
+With --source cases are those of files of test/distributed in a checkout of PyTorch, of the version
+that is installed (--files test_c10d_object_collectives.py,tensor/test_redistribute.py): where they
+ask for Gloo, which is what PyTorch takes for the CPU, they get this backend.
+
+Prints a line for each case, and how many passed, were left out, differ as KNOWN says, and
 failed; exits 1 if some failed, or do not differ any more.
 """
 
 import argparse
 import collections
+import functools
+import importlib
+import inspect
 import logging
 import os
 import pathlib
@@ -44,8 +54,51 @@ def arguments():
     parser.add_argument("--backend", default="rubato")
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--patience", type=int, default=100, help="seconds for a case")
+    parser.add_argument("--source", type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--files", default="", help="with commas between them")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="the begin of its name")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if (options.source is None) != (not options.files):
+        parser.error("--source and --files go together")
+    for name in filter(None, options.files.split(",")):
+        if not (options.source / "test/distributed" / name).is_file():
+            parser.error(f"{options.source} has no test/distributed/{name}")
+    return options
+
+
+def instead_of_gloo(backend):
+    """Whoever asks torch.distributed for a group of Gloo's gets one of the backend's."""
+    def asked(function):
+        @functools.wraps(function)
+        def asks(*words, **named):
+            words = [word.replace(GLOO, backend) if isinstance(word, str) and i == at else word
+                     for i, word in enumerate(words)]
+            if isinstance(named.get("backend"), str):
+                named["backend"] = named["backend"].replace(GLOO, backend)
+            return function(*words, **named)
+        at = list(inspect.signature(function).parameters).index("backend")
+        return asks
+
+    for name in ("init_process_group", "new_group"):
+        made = asked(getattr(dist, name))
+        for module in (dist, dist.distributed_c10d):
+            setattr(module, name, made)
+
+
+def of_source(options):
+    """All cases of the files."""
+    from torch.testing._internal import common_distributed
+    if options.backend != GLOO:
+        instead_of_gloo(options.backend)
+    common_distributed.get_timeout = lambda name: options.patience
+    common_distributed.MultiProcessTestCase._spawn_processes = lambda self: self._start_processes(
+        torch.multiprocessing.get_context("fork").Process)
+    for name in options.files.split(","):
+        path = options.source / "test/distributed" / name
+        sys.path[:0] = [str(path.parent), str(options.source / "test")]
+        module = importlib.import_module(path.stem)
+        for suite in unittest.defaultTestLoader.loadTestsFromModule(module):
+            yield from suite
 
 
 def take_in(options, folder):
@@ -121,14 +174,19 @@ def main():
     options = arguments()
     logging.disable(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
-        kind = cases(take_in(options, folder))
-        names = [name for name in unittest.defaultTestLoader.getTestCaseNames(kind)
-                 if not options.cases or name.startswith(tuple(options.cases))]
+        if options.source:
+            tests = of_source(options)
+        else:
+            kind = cases(take_in(options, folder))
+            tests = map(kind, unittest.defaultTestLoader.getTestCaseNames(kind))
+        tests = [test for test in tests if not options.cases or
+                 test.id().split(".")[-1].startswith(tuple(options.cases))]
         result = Lines(KNOWN if options.backend == "rubato" else {})
-        unittest.TestSuite(map(kind, names)).run(result)
-    print(f"{options.backend}, {options.ranks} ranks, PyTorch {torch.__version__}: " + ", ".join(
+        unittest.TestSuite(tests).run(result)
+    what = options.files or f"{options.ranks} ranks"
+    print(f"{options.backend}, {what}, PyTorch {torch.__version__}: " + ", ".join(
         f"{result.counts[how]} {how}" for how in ("passed", "left out", "differs", "failed")))
-    return 1 if result.counts["failed"] or not names else 0
+    return 1 if result.counts["failed"] or not tests else 0
 
 
 if __name__ == "__main__":
