@@ -1,7 +1,10 @@
-"""speed.py [--ranks N] [--seconds S] [--models COUNTS] [--json FILE] -- how long
-torch.distributed takes with Rubato and with Gloo: allreduce of float32, sum, and a backward pass
-of DistributedDataParallel whose model computes next to nothing. Run by a Python that has rubato,
-rubato-torch and torch.
+"""speed.py [--ranks N] [--hosts H --rate B] [--seconds S] [--models COUNTS] [--quick] [--json FILE]
+-- how long torch.distributed takes with Rubato and with Gloo: allreduce of float32, sum, and a
+backward pass of DistributedDataParallel whose model computes next to nothing. Run by a Python that
+has rubato, rubato-torch and torch.
+
+With --hosts the ranks are on that many hosts, N / H on each: network namespaces of tools/testbed,
+with links of that rate between them (so it needs root; exit status 77 where they cannot be made).
 
 The same ranks do it all, in turns of some calls each, so that what else the machine does meets all
 alike; a call is timed by itself, on rank 0. "C" is the library's own call, with its arguments made
@@ -14,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import pathlib
 import socket
 import statistics
 import subprocess
@@ -21,6 +25,17 @@ import sys
 import time
 
 SIZES = (8, 1 << 20, 16 << 20)
+TESTBED = pathlib.Path(__file__).resolve().parents[2] / "tools/testbed"
+
+
+def on_hosts(hosts, ranks, rate, *command):
+    """What runs a command's ranks on hosts of tools/testbed, as torchrun would; and what that needs
+    in its environment. Networks and so ports are the hosts' own."""
+    return ([sys.executable, str(TESTBED), "--hosts", str(hosts), "--per-host",
+             str(ranks // hosts), "--rate", rate, "--timeout", "3600", "--", "sh", "-c",
+             'RANK=$RUBATO_RANK exec "$@"', "sh", *map(str, command)],
+            {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "10.78.0.1", "MASTER_PORT": "29779",
+             "GLOO_SOCKET_IFNAME": "wire"})
 
 
 def call_timed(function):
@@ -78,7 +93,7 @@ def rank_main(options):
     def report(what, times):
         if rank > 0:
             return
-        line = {"what": what, "ranks": size}
+        line = {"what": what, "ranks": size, "hosts": options.hosts}
         for name, values in times.items():
             quarters = statistics.quantiles(values, n=4)
             line[name] = {"median": quarters[1], "low": quarters[0], "high": quarters[2],
@@ -139,13 +154,25 @@ def rank_main(options):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--hosts", type=int, default=1)
+    parser.add_argument("--rate", default="1Gbit", help="of each host's link")
     parser.add_argument("--seconds", type=float, default=4, help="of each line")
     parser.add_argument("--models", default="100000,11000000,100000000",
                         help="parameters of each (2 GB of memory a rank for the largest)")
+    parser.add_argument("--quick", action="store_true",
+                        help="shows that it works: a small model, times that say nothing")
     parser.add_argument("--json")
     options = parser.parse_args()
+    if options.quick:
+        options.seconds, options.models = 0, "1000"
+    if options.ranks < 1 or options.hosts < 1 or options.ranks % options.hosts:
+        parser.error(f"{options.ranks} ranks cannot be shared equally by {options.hosts} hosts")
     if "RANK" in os.environ:
         return rank_main(options)
+    if options.hosts > 1:
+        words, more = on_hosts(options.hosts, options.ranks, options.rate, sys.executable,
+                               *sys.argv)
+        return subprocess.call(words, env={**os.environ, **more})
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]

@@ -24,6 +24,7 @@ del sys.argv[1:]
 sys.path.insert(0, str(ROOT / "tests/tools"))
 
 from programs import main  # noqa: E402
+from speed import on_hosts  # noqa: E402
 
 TORCH = os.environ.get("RUBATO_TORCH")
 TIMEOUT_S = 150 # Of a job.
@@ -170,12 +171,39 @@ raise SystemExit(subprocess.call(
             self.assertRegex(words, "Ran 4 tests")
 
     def test_programs_that_measure(self):
-        said = self.passes(self.job(2, HERE / "speed.py", "--seconds", 0, "--models", 1000))[0]
+        said = self.passes(self.job(2, HERE / "speed.py", "--quick"))[0]
         self.assertEqual(re.findall(r"^(\S+ \d+).* rubato \d.* gloo \d", said, re.M),
                          ["allreduce 8", "allreduce 1048576", "allreduce 16777216", "DDP 1000"])
         if pathlib.Path("/usr/share/datasets/fashion-mnist").exists():
             said = self.passes(self.job(4, HERE / "late_rank.py", "--steps", 3))[0]
             self.assertEqual(len(re.findall(r"times +\d+\.\d %$", said, re.M)), 5)
+
+    def between_hosts(self, ranks, *script):
+        words, more = on_hosts(2, ranks, "1Gbit", python, *script)
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=TIMEOUT_S, cwd=FOLDER,
+                              env={**bare(**more), "PATH": os.environ["PATH"]})
+        said = done.stdout.decode()
+        if done.returncode == 77:
+            self.skipTest(said)
+        self.assertEqual(done.returncode, 0, said)
+        return said
+
+    def test_hosts(self):
+        """Two, whose only way to each other is a network."""
+        for ranks in (2, 4):
+            with self.subTest(ranks):
+                said = self.between_hosts(ranks, HERE / "ranks_collectives.py")
+                self.assertEqual(said.count("Ran 21 tests"), ranks, said)
+        with tempfile.TemporaryDirectory() as folder:
+            ends = [sorted(re.findall(r"rank \d loss \S+ \S+$", self.between_hosts(
+                2, HERE / "train.py", backend, f"{folder}/{backend}"), re.M))
+                for backend in ("rubato", "gloo")]
+        self.assertEqual(len(ends[0]), 2, ends)
+        self.assertEqual(*ends) # Losses and parameters, to the bit.
+        said = self.between_hosts(2, HERE / "speed.py", "--quick")
+        self.assertEqual(re.findall(r"^\[0\] (\S+ \d+).* rubato \S+ .* gloo ", said, re.M),
+                         ["allreduce 8", "allreduce 1048576", "allreduce 16777216", "DDP 1000"])
 
     def test_torchrun(self):
         with tempfile.TemporaryDirectory() as folder:
