@@ -128,7 +128,8 @@ static rubato_status piece_start(struct rb_device_copy *copy, struct piece *piec
 	piece->slot->done = piece_done;
 	work = &piece->slot->work;
 	memset(work, 0, sizeof(*work));
-	memcpy(work->operands, reduce->from, reduce->from_count * sizeof(reduce->from[0]));
+	for (uint32_t i = 0; i < reduce->from_count; i++)
+		work->operands[i] = reduce->from[i];
 	work->reduce = *reduce;
 	work->reduce.from = work->operands;
 	work->element_bytes = element_bytes;

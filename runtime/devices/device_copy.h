@@ -36,7 +36,7 @@ RB_NODISCARD rubato_status rb_device_copy_in(struct rb_device_copy *copy, const 
 RB_NODISCARD rubato_status rb_device_copy_out(struct rb_device_copy *copy, const char *call,
 					      void *to, const void *from, uint64_t bytes,
 					      uint64_t timeout_ns);
-/* A reduction, or a copy, of what the device reaches; likewise. Errors: MEMORY, TIMEOUT, and the
+/* A reduction, a copy, or (of no operands) zeros, where the device reaches; likewise. Errors: MEMORY, TIMEOUT, and the
  * device's. */
 RB_NODISCARD rubato_status rb_device_reduce(struct rb_device_copy *copy, const char *call,
 					    struct rb_executor *device,

@@ -277,7 +277,10 @@ static rubato_status put_on(struct device *device, struct rb_work *work)
 	if (queue->next - queue->over == queue->place_count)
 		RB_TRY(places_grow(device, queue));
 	RB_TRY(wait_for(device, q, work));
-	if (!is_copy(reduce))
+	if (reduce->from_count == 0)
+		RB_CUDA_TRY(driver(device), cuMemsetD8Async, (CUdeviceptr)(uintptr_t)reduce->to, 0,
+			    bytes, queue->stream);
+	else if (!is_copy(reduce))
 		RB_TRY(launch(device, work, queue->stream));
 	else if (reduce->to != reduce->from[0])
 		RB_CUDA_TRY(driver(device), cuMemcpyAsync, (CUdeviceptr)(uintptr_t)reduce->to,

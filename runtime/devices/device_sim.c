@@ -43,10 +43,13 @@ static bool is_copy(const struct rb_work *work)
 
 static enum queue queue_of(const struct device *device, const struct rb_work *work)
 {
-	bool from = on_device(device, work->reduce.from[0], true);
-	bool to = on_device(device, work->reduce.to, true);
+	bool from, to;
 
-	if (!is_copy(work) || from == to)
+	if (!is_copy(work))
+		return QUEUE_OTHER;
+	from = on_device(device, work->reduce.from[0], true);
+	to = on_device(device, work->reduce.to, true);
+	if (from == to)
 		return QUEUE_OTHER;
 	return to ? QUEUE_IN : QUEUE_OUT;
 }
@@ -124,7 +127,9 @@ static void carry_out(const struct device *device, struct rb_work *work)
 		return;
 	}
 	memory_access(device, r, true);
-	if (!is_copy(work))
+	if (r->from_count == 0)
+		memset(r->to, 0, (size_t)r->count * work->element_bytes);
+	else if (!is_copy(work))
 		device->reduce(r);
 	else if (r->to != r->from[0])
 		memcpy(r->to, r->from[0], (size_t)r->count * work->element_bytes);

@@ -37,7 +37,8 @@ struct rb_event { /* That the work which was given this number by this executor 
 };
 
 struct rb_work {
-	struct rb_reduce reduce; /* A copy is a reduction of one operand without division. */
+	struct rb_reduce reduce; /* A copy is a reduction of one operand without division; of none,
+				  * which devices alone are given, zeros. */
 	const void *operands[RB_OPERANDS_INLINE]; /* Where reduce.from may point. */
 	uint32_t element_bytes;
 	enum rb_work_state state;

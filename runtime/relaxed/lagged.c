@@ -40,7 +40,6 @@ struct rubato_lagged {
 	struct rb_device_copy copy;
 	struct rb_executor *device; /* Where the vectors lie; NULL: on the host. */
 	void *gradient;             /* One that came from the other side; NULL: none has. */
-	void *zeros;                /* For the device; NULL: none were needed yet. */
 };
 
 static struct slot *slot_of(struct rubato_lagged *l, uint64_t number)
@@ -265,7 +264,6 @@ rubato_status rubato_lagged_free(rubato_lagged *l)
 	rb_device_copy_fini(&l->copy);
 	rb_engine_leave(&l->comm->engine);
 	free(l->gradient);
-	free(l->zeros);
 	free(l->slots);
 	free(l);
 	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", text);
@@ -298,17 +296,12 @@ static rubato_status vector_reduce(struct rubato_lagged *l, const char *call,
 
 static rubato_status vector_zero(struct rubato_lagged *l, const char *call, void *vector)
 {
-	if (l->device == NULL) {
-		memset(vector, 0, (size_t)bytes_of(l));
-		return RUBATO_OK;
-	}
-	if (l->zeros == NULL)
-		l->zeros = calloc(1, (size_t)bytes_of(l) + 1);
-	if (l->zeros == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "%s: %llu bytes", call,
-			       (unsigned long long)bytes_of(l));
-	return rb_device_copy_out(&l->copy, call, vector, l->zeros, bytes_of(l),
-				  l->comm->timeout_ns);
+	const struct rb_reduce zeros = { .type = RUBATO_UINT8, .to = vector, .count = bytes_of(l) };
+
+	if (l->device != NULL)
+		return rb_device_reduce(&l->copy, call, l->device, &zeros, 1, l->comm->timeout_ns);
+	memset(vector, 0, (size_t)bytes_of(l));
+	return RUBATO_OK;
 }
 
 static rubato_status slot_zero(struct rubato_lagged *l, const char *call, struct slot *slot)

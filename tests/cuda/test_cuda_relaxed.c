@@ -226,6 +226,53 @@ START_TEST(lagged_vectors_lie_on_the_device)
 }
 END_TEST
 
+/* What is acquired is zeros, and none of them come from the host. */
+static rubato_status acquiring_main(rubato_comm *comm, void *arg)
+{
+	size_t bytes = LAGGED_COUNT * sizeof(float);
+	float *seen = malloc(bytes);
+	struct fake_cuda_control control = { .fail_call = "cuMemsetD8Async",
+					     .fail_at = 1,
+					     .fail_with = CUDA_ERROR_LAUNCH_FAILED };
+	rubato_lagged *l;
+	void *buffer;
+
+	(void)arg;
+	EXPECT(seen != NULL);
+	RB_TRY(rubato_cuda_lagged_create(comm, LAGGED_COUNT, RUBATO_FLOAT32, RUBATO_SUM, 1, &l));
+	for (uint32_t turn = 0; turn < 4; turn++) {
+		uint64_t copies = app.fake_counts != NULL ? app.fake_counts().host_copies : 0;
+
+		RB_TRY(rubato_lagged_acquire(l, &buffer));
+		EXPECT(app.fake_counts == NULL || app.fake_counts().host_copies == copies);
+		cuda_app_copy(&app, seen, buffer, bytes);
+		for (uint32_t i = 0; i < LAGGED_COUNT; i++)
+			EXPECT(seen[i] == 0);
+		memset(seen, 0x5a, bytes);
+		cuda_app_copy(&app, buffer, seen, bytes);
+		RB_TRY(rubato_lagged_begin(l));
+		RB_TRY(rubato_lagged_flush(l, (const void **)&buffer, NULL, 0));
+	}
+	if (app.fake_control != NULL) {
+		app.fake_control(&control);
+		EXPECT(rubato_lagged_acquire(l, &buffer) == RUBATO_ERR_SYSTEM);
+		EXPECT(strstr(rubato_error_text(), "lagged acquire") != NULL &&
+		       strstr(rubato_error_text(), "cuMemsetD8Async") != NULL);
+		EXPECT(app.fake_counts().failed == 1);
+	}
+	free(seen);
+	(void)rubato_lagged_free(l);
+	return RUBATO_OK;
+}
+
+START_TEST(acquired_vectors_are_zeroed_there)
+{
+	app_open(22);
+	ck_assert_msg(ranks_run(1, acquiring_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	app_close();
+}
+END_TEST
+
 static rubato_status unlucky_main(rubato_comm *comm, void *arg)
 {
 	struct fake_cuda_control control = { .fail_call = "cuLaunchKernel",
@@ -428,6 +475,7 @@ int main(void)
 	tcase_add_test(tc, rounds_hold_what_devices_held);
 	tcase_add_test(tc, gradients_of_devices_are_accumulated);
 	tcase_add_test(tc, lagged_vectors_lie_on_the_device);
+	tcase_add_test(tc, acquired_vectors_are_zeroed_there);
 	tcase_add_test(tc, lagged_on_a_device_says_why_not);
 	tcase_add_test(tc, an_error_of_the_driver_is_an_error_of_the_call);
 	tcase_add_test(tc, another_devices_memory_is_refused);
