@@ -21,7 +21,7 @@
  * Relaxed operations take it, too: rubato_partial_contribute and rubato_lagged_accumulate read a
  * device's vector, rubato_partial_collect writes one, and each is the caller's again when the call
  * returns; the input must be there when it is made. What is acquired or lent is the host's, but of
- * rubato_cuda_lagged_create.
+ * rubato_cuda_lagged_create and rubato_cuda_partial_create.
  *
  * Ranks that are processes of one node map each other's device memory, and keep it mapped for the
  * next call: memory of the application's own that collectives have used is not free for others when
@@ -96,6 +96,21 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_cuda_start(rubato_op *operation
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_cuda_lagged_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
 			  uint32_t lag, rubato_lagged **lagged);
+
+/*
+ * rubato_partial_create, with buffers on the communicator's device, on all ranks: what
+ * rubato_partial_acquire gives, and collect_view and pending lend, is its memory, which the
+ * device reduces, with the host's bits; vectors of contribute and collect may lie anywhere. What a
+ * stream writes into a leased buffer is over before the commit, what it reads of a lent one before
+ * the release. Calls wait for the device's own copies and additions, never for a peer's.
+ * options.wire is RUBATO_WIRE_SAME. Memory on the device: as rubato_partial_create says. In a
+ * simulation: on the simulated device. Errors besides: UNSUPPORTED (no device in use, another
+ * wire), MISMATCH (some ranks have theirs on the host). An error of the device's poisons the
+ * communicator.
+ */
+RUBATO_API RUBATO_NODISCARD rubato_status
+rubato_cuda_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
+			   const rubato_partial_options *options, rubato_partial **partial);
 
 #ifdef __cplusplus
 }

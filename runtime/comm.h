@@ -182,6 +182,20 @@ static inline bool rb_comm_maps(const struct rubato_comm *comm, uint32_t rank)
 	return node_of[rank] == node_of[comm->engine.rank];
 }
 
+/* Whether all that map each other's memory here are one process: all of them see it alike. */
+static inline bool rb_comm_in_process(const struct rubato_comm *comm)
+{
+	const struct rb_endpoint *ep = comm->engine.endpoints[0];
+	const struct rb_nodes *nodes = &comm->choices.nodes;
+	uint32_t node = nodes->node_of[comm->engine.rank];
+
+	for (uint32_t i = 0; i < rb_node_size(nodes, node); i++)
+		if (ep->ops->in_process == NULL ||
+		    !ep->ops->in_process(ep, nodes->ranks[nodes->first[node] + i]))
+			return false;
+	return true;
+}
+
 /* Where what is known of a node comes from. */
 enum rb_node_source {
 	RB_NODE_BUILT_IN,

@@ -130,20 +130,6 @@ static const struct rb_executor *speaker(const struct rubato_op *op, uint32_t bu
 		       : NULL;
 }
 
-/* Whether all that map each other's memory here are one process: all of them see it alike. */
-static bool in_process(const struct rubato_op *op)
-{
-	const struct rb_endpoint *ep = op->comm->engine.endpoints[0];
-	const struct rb_nodes *nodes = &op->comm->choices.nodes;
-	uint32_t node = nodes->node_of[op->comm->engine.rank];
-
-	for (uint32_t i = 0; i < rb_node_size(nodes, node); i++)
-		if (ep->ops->in_process == NULL ||
-		    !ep->ops->in_process(ep, nodes->ranks[nodes->first[node] + i]))
-			return false;
-	return true;
-}
-
 #define SHARES_WHOLE 2u /* Of IN and OUT; then of each peer's blocks there. */
 
 /* Room for what other processes find buffers on a device by, where they may want to. */
@@ -154,7 +140,7 @@ static rubato_status shares_prepare(struct rubato_op *op)
 		       (op->plan->layout.per_peer ? 2 * (size_t)op->exchange.rank_count : 0);
 	struct rb_memory **shares = &op->exchange.shares;
 
-	if (device == NULL || device->ops->share_of == NULL || in_process(op) ||
+	if (device == NULL || device->ops->share_of == NULL || rb_comm_in_process(op->comm) ||
 	    !(op->plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) ||
 	    (*shares != NULL && (*shares)->size_bytes >= count * sizeof(struct rb_share)))
 		return RUBATO_OK;
@@ -284,8 +270,8 @@ static uint64_t word_of(struct rubato_op *op, uint32_t buffer, uint32_t place, c
 	if (bytes == 0)
 		return WORD_EMPTY;
 	if (device != NULL)
-		return in_process(op) ? device->ops->word_of(device, base)
-				      : share_word(op, buffer, place, base);
+		return rb_comm_in_process(op->comm) ? device->ops->word_of(device, base)
+						    : share_word(op, buffer, place, base);
 	return ep->ops->word_of != NULL && base != NULL ? ep->ops->word_of(ep, base, bytes) : 0;
 }
 

@@ -213,11 +213,12 @@ RUNTIME = [
      [(RUN, "[RB_BUF_IN] = base + p->buffers.stride * [[brought(record)]];",
        "RB_PARTIAL_IDENTITY")]),
     ("a late contribution is added twice", 2,
-     [(RUN, "rb_partial_merge(p, pending, p->buffers.lease, false, kept);",
-       "rb_partial_merge(p, pending, p->buffers.lease, false, kept);"
-       " rb_partial_merge(p, pending, p->buffers.lease, false, kept);")]),
+     [(RUN, "err = rb_partial_merge(p, pending, p->buffers.lease, false, kept);",
+       "err = rb_partial_merge(p, pending, p->buffers.lease, false, kept);"
+       " err = rb_partial_merge(p, pending, p->buffers.lease, false, kept);")]),
     ("a late contribution is counted but not added", 2,
-     [(RUN, "rb_partial_merge(p, pending, p->buffers.lease, false, kept);", ";")]),
+     [(RUN, "err = rb_partial_merge(p, pending, p->buffers.lease, false, kept);",
+       "err = RUBATO_OK;")]),
     ("the machine is not told that a merge is over", 2,
      [(RUN, "rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0, 0);", ";")]),
     ("what was joined in vain is dropped",

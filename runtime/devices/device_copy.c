@@ -301,6 +301,76 @@ rubato_status rb_device_reduce(struct rb_device_copy *copy, const char *call,
 	return err;
 }
 
+/* ---- To and from the library's memory ---- */
+
+static rubato_status device_of_memory(struct rb_device_copy *copy, const char *call,
+				      const void *base, uint64_t bytes, struct rb_executor **device)
+{
+	enum rb_memory_kind kind;
+	rubato_status err;
+
+	rb_engine_enter(copy->engine);
+	err = rb_memory_kind_find(copy->engine, call, base, bytes, &kind, device);
+	rb_engine_leave(copy->engine);
+	return err;
+}
+
+static rubato_status near_copy(struct rb_device_copy *copy, const char *call,
+			       struct rb_executor *device, void *to, const void *from,
+			       uint64_t bytes, uint64_t timeout_ns)
+{
+	const struct rb_reduce move = { .type = RUBATO_UINT8,
+					.op = RUBATO_SUM,
+					.to = to,
+					.from = &from,
+					.from_count = 1,
+					.count = bytes };
+
+	return rb_device_reduce(copy, call, device, &move, 1, timeout_ns);
+}
+
+rubato_status rb_device_take(struct rb_device_copy *copy, const char *call,
+			     struct rb_executor *device, void *to, const void *from, uint64_t bytes,
+			     uint64_t timeout_ns)
+{
+	struct rb_executor *its;
+
+	if (device == NULL)
+		return rb_device_copy_in(copy, call, to, from, bytes, timeout_ns);
+	RB_TRY(device_of_memory(copy, call, from, bytes, &its));
+	return its == device ? near_copy(copy, call, device, to, from, bytes, timeout_ns)
+			     : rb_device_copy_out(copy, call, to, from, bytes, timeout_ns);
+}
+
+rubato_status rb_device_give(struct rb_device_copy *copy, const char *call,
+			     struct rb_executor *device, void *to, const void *from, uint64_t bytes,
+			     uint64_t timeout_ns)
+{
+	struct rb_executor *its;
+
+	if (device == NULL)
+		return rb_device_copy_out(copy, call, to, from, bytes, timeout_ns);
+	RB_TRY(device_of_memory(copy, call, to, bytes, &its));
+	return its == device ? near_copy(copy, call, device, to, from, bytes, timeout_ns)
+			     : rb_device_copy_in(copy, call, to, from, bytes, timeout_ns);
+}
+
+/* ---- Others' work ---- */
+
+void rb_device_watch(struct rb_device_copy *copy, struct rb_executor *device)
+{
+	copy->device = device;
+	copy->poller.ops = &poller_ops;
+	rb_engine_add_poller(copy->engine, &copy->poller);
+}
+
+void rb_device_unwatch(struct rb_device_copy *copy)
+{
+	if (copy->device != NULL)
+		rb_engine_remove_poller(copy->engine, &copy->poller);
+	copy->device = NULL;
+}
+
 void rb_device_copy_fini(struct rb_device_copy *copy)
 {
 	if (copy->device != NULL)

@@ -36,12 +36,24 @@ RB_NODISCARD rubato_status rb_device_copy_in(struct rb_device_copy *copy, const 
 RB_NODISCARD rubato_status rb_device_copy_out(struct rb_device_copy *copy, const char *call,
 					      void *to, const void *from, uint64_t bytes,
 					      uint64_t timeout_ns);
-/* A reduction, a copy, or (of no operands) zeros, where the device reaches; likewise. Errors: MEMORY, TIMEOUT, and the
- * device's. */
+/* A reduction, a copy, or (of no operands) zeros, where the device reaches; likewise. Errors:
+ * MEMORY, TIMEOUT, and the device's. */
 RB_NODISCARD rubato_status rb_device_reduce(struct rb_device_copy *copy, const char *call,
 					    struct rb_executor *device,
 					    const struct rb_reduce *reduce, uint32_t element_bytes,
 					    uint64_t timeout_ns);
+/* Between memory of the application's, wherever it lies, and the library's on `device`; NULL: on
+ * the host. Likewise. */
+RB_NODISCARD rubato_status rb_device_take(struct rb_device_copy *copy, const char *call,
+					  struct rb_executor *device, void *to, const void *from,
+					  uint64_t bytes, uint64_t timeout_ns);
+RB_NODISCARD rubato_status rb_device_give(struct rb_device_copy *copy, const char *call,
+					  struct rb_executor *device, void *to, const void *from,
+					  uint64_t bytes, uint64_t timeout_ns);
+/* With the lock: from now on, and no more, the device is polled, of whose work others hear. With a
+ * `copy` that copies nothing. */
+void rb_device_watch(struct rb_device_copy *copy, struct rb_executor *device);
+void rb_device_unwatch(struct rb_device_copy *copy);
 /* With the lock. */
 void rb_device_copy_fini(struct rb_device_copy *copy);
 

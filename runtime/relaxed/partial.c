@@ -26,14 +26,15 @@ uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
 {
 	uint32_t i = 0;
 
-	while (i == p->buffers.lease || i == p->buffers.pending || i == p->buffers.joined)
+	while (i == p->buffers.lease || i == p->buffers.pending || i == p->buffers.joined ||
+	       (p->device.executor != NULL && i == p->device.restored))
 		i++;
 	RB_ASSERT(i < RB_PARTIAL_CONTRIBUTIONS);
 	return i;
 }
 
-void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first,
-		      float *residual)
+rubato_status rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from,
+			       bool from_first, float *residual)
 {
 	const void *operands[2] = { rb_partial_buffer(p, from_first ? from : into),
 				    rb_partial_buffer(p, from_first ? into : from) };
@@ -51,11 +52,14 @@ void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bo
 					.residual = residual };
 
 	if (p->vector.count == 0)
-		return;
+		return RUBATO_OK;
+	if (p->device.executor != NULL)
+		return rb_partial_device_reduce(p, "partial commit", &both);
 	if (p->vector.wire != RUBATO_WIRE_SAME)
 		p->coded.reduction.coders->reduce(&coded);
 	else
 		p->vector.reduce(&both);
+	return RUBATO_OK;
 }
 
 /* What is leased goes into its buffer as it travels. */
@@ -276,6 +280,10 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	run->op = p->vector.op;
 	if (p->vector.wire != RUBATO_WIRE_SAME)
 		run->executors = p->coded.reduction.executors;
+	if (p->device.executor != NULL && rb_partial_device_run(p, run) != RUBATO_OK) {
+		rb_engine_poison(engine, RUBATO_ERR_MEMORY, rubato_error_text());
+		return;
+	}
 	run->divisor = (uint32_t)divisor;
 	run->tag = rb_partial_run_tag(p, RB_PARTIAL_TAG_REDUCE, round);
 	run->signature = (struct rb_signature) {
@@ -447,14 +455,24 @@ static rubato_status end_check(const struct rubato_partial *p)
 
 /* ---- What the application commits ---- */
 
+static void *leased(const struct rubato_partial *p)
+{
+	return p->vector.wire != RUBATO_WIRE_SAME ? p->coded.lease
+						  : rb_partial_buffer(p, p->buffers.lease);
+}
+
 rubato_status rubato_partial_acquire(rubato_partial *p, void **buffer)
 {
+	bool zeroed;
+
 	if (p == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial acquire: NULL");
-	*buffer = p->vector.wire != RUBATO_WIRE_SAME ? p->coded.lease
-						     : rb_partial_buffer(p, p->buffers.lease);
-	if (!p->buffers.leased && p->config.options.zeroed)
-		rb_reduce_identity(p->vector.type, p->vector.op, *buffer, p->vector.count);
+	zeroed = !p->buffers.leased && p->config.options.zeroed;
+	if (zeroed && p->device.executor != NULL)
+		RB_TRY(rb_partial_device_identity(p, leased(p)));
+	else if (zeroed)
+		rb_reduce_identity(p->vector.type, p->vector.op, leased(p), p->vector.count);
+	*buffer = leased(p);
 	p->buffers.leased = true;
 	return RUBATO_OK;
 }
@@ -480,19 +498,24 @@ static rubato_status commit_check(const struct rubato_partial *p, uint64_t step,
 	return RUBATO_OK;
 }
 
-static void merge(struct rubato_partial *p)
+static rubato_status merge(struct rubato_partial *p)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	/* The machine keeps it where it is until it is told that this is over. */
 	uint32_t pending = p->buffers.pending;
 	float *kept = p->coded.reduction.residual;
+	bool aside = p->vector.bytes > MERGE_LOCKED_BYTES || p->device.executor != NULL;
+	rubato_status err;
 
-	if (p->vector.bytes > MERGE_LOCKED_BYTES)
+	if (aside)
 		rb_engine_leave(engine);
-	rb_partial_merge(p, pending, p->buffers.lease, false, kept);
-	if (p->vector.bytes > MERGE_LOCKED_BYTES)
+	err = rb_partial_merge(p, pending, p->buffers.lease, false, kept);
+	if (aside)
 		rb_engine_enter(engine);
+	if (err != RUBATO_OK) /* What is pending is of no use, and rounds rely on it. */
+		rb_engine_poison(engine, err, rubato_error_text());
 	rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0, 0);
+	return err == RUBATO_OK ? RUBATO_OK : end_check(p);
 }
 
 static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t weight,
@@ -512,9 +535,7 @@ static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t we
 		c.duration_ns = begin_ns - p->clocks.work_since_ns;
 	p->buffers.leased = false;
 	rb_partial_call(p, RB_ROUNDS_COMMIT, &c, sizeof(c), begin_ns);
-	if (rb_rounds_answer_of(p->machine).verdict == RB_ROUNDS_MERGE)
-		merge(p);
-	return RUBATO_OK;
+	return rb_rounds_answer_of(p->machine).verdict == RB_ROUNDS_MERGE ? merge(p) : RUBATO_OK;
 }
 
 rubato_status rubato_partial_commit(rubato_partial *p, uint64_t step, uint64_t weight)
@@ -540,9 +561,10 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 
 	if (p == NULL || (buffer == NULL && p->vector.count > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial contribute: NULL");
-	RB_TRY(rubato_partial_acquire(p, &lease));
-	err = rb_device_copy_in(&p->copy, "partial contribute", lease, buffer, p->vector.user_bytes,
-				p->comm->timeout_ns);
+	lease = leased(p);
+	p->buffers.leased = true;
+	err = rb_device_take(&p->copy, "partial contribute", p->device.executor, lease, buffer,
+			     p->vector.user_bytes, p->comm->timeout_ns);
 	if (err == RUBATO_OK)
 		return rubato_partial_commit(p, step, weight);
 	p->buffers.leased = false; /* It holds some of what did not come. */
@@ -751,8 +773,8 @@ rubato_status rubato_partial_collect(rubato_partial *p, void *out, bool *collect
 	*collected = result != NULL;
 	if (result == NULL)
 		return RUBATO_OK;
-	err = rb_device_copy_out(&p->copy, "partial collect", out, result, p->vector.user_bytes,
-				 p->comm->timeout_ns);
+	err = rb_device_give(&p->copy, "partial collect", p->device.executor, out, result,
+			     p->vector.user_bytes, p->comm->timeout_ns);
 	*collected = err == RUBATO_OK;
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	RB_TRY(rubato_partial_release(p));

@@ -41,7 +41,8 @@ struct rb_partial_vector {          /* What is reduced. */
 /* The slab, and who has which of its buffers. `leased` belongs to the application's thread, the
  * rest is under the lock. */
 struct rb_partial_buffers {
-	struct rb_memory *slab;
+	struct rb_memory *slab; /* NULL: it is a device's. */
+	uint8_t *base;
 	uint64_t stride;
 	uint8_t **bases; /* Per rank: its slab as mapped here. */
 	uint32_t lease;  /* Always one: the next to be written into. */
@@ -55,6 +56,21 @@ struct rb_partial_coded {
 	struct rb_converted reduction; /* Its executor; and the residual. */
 	float *lease, *result, *left;  /* What the application writes and reads; `left` when a loss
 					  has ended the rounds. NULL: not coded. */
+};
+
+/* Where the slab is a device's memory (partial_device.c). executor NULL: it is the host's. */
+struct rb_partial_device {
+	bool wanted;
+	struct rb_executor *executor;
+	struct rb_executor *executors[2]; /* The host's, and it: rb_run.executors. */
+	struct rb_device_copy watch;      /* Polls it, for what no run waits for. */
+	uint64_t slab_bytes;
+	void *scratch, *stages[RB_STAGE_COUNT];
+	/* Where the reduction's plans work in peers' slabs: those by messages, to be used if some
+	 * rank cannot. NULL: they are these. */
+	struct rb_plan *apart, **group_apart;
+	bool shared;       /* bases are opened ones. */
+	uint32_t restored; /* Joined in vain, to be merged into what is pending. */
 };
 
 struct rb_partial_result { /* Of a slot: a completed round, or the running one's target. */
@@ -91,6 +107,10 @@ struct rb_partial_transfer { /* One message of a fetched or served result. */
 	struct rubato_partial *partial;
 	bool fetching;
 	struct rb_partial_transfer *next;
+	uint32_t peer, part;
+	uint64_t round, bytes;
+	void *buffer; /* What it reads or writes; on a device, by way of */
+	void *room;   /* pinned memory; NULL: not. */
 };
 
 struct rb_partial_transfers { /* Between survivors. */
@@ -120,6 +140,7 @@ struct rubato_partial {
 	struct rb_partial_buffers buffers;
 	struct rb_partial_coded coded;
 	struct rb_device_copy copy; /* The application's thread's. */
+	struct rb_partial_device device;
 	struct rb_partial_results results;
 	struct rb_partial_exchange exchange;
 	struct rb_partial_reduction reduction;
@@ -129,13 +150,16 @@ struct rubato_partial {
 
 static inline void *rb_partial_buffer(const struct rubato_partial *p, uint32_t index)
 {
-	return p->buffers.slab->base + p->buffers.stride * index;
+	return p->buffers.base + p->buffers.stride * index;
 }
 
 static inline struct rb_where rb_partial_where(const struct rubato_partial *p, uint32_t index)
 {
+	bool there = p->device.executor != NULL;
+
 	return (struct rb_where) { .base = rb_partial_buffer(p, index),
-				   .regions = p->buffers.slab->regions };
+				   .kind = there ? RB_MEMORY_DEVICE : RB_MEMORY_HOST,
+				   .regions = there ? NULL : p->buffers.slab->regions };
 }
 
 static inline uint64_t rb_partial_records_bytes(const struct rubato_partial *p)
@@ -164,9 +188,10 @@ void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const v
 void rb_partial_driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
 			     const struct rb_protocol_event *event);
 void rb_partial_driver_ended(struct rb_engine *engine, struct rb_protocol_driver *driver);
-/* into = op(into, from), or op(from, into). `residual`: of the application's thread, or NULL. */
-void rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from, bool from_first,
-		      float *residual);
+/* into = op(into, from), or op(from, into). `residual`: of the application's thread, or NULL. On a
+ * device: without the lock, by the application's thread; elsewhere it cannot fail. */
+rubato_status rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from,
+			       bool from_first, float *residual);
 /* What lies in a buffer, as the application has it: there, or decoded into `to`. */
 const void *rb_partial_decoded(const struct rubato_partial *p, uint32_t index, float *to);
 uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
@@ -178,10 +203,39 @@ bool rb_partial_over(const struct rubato_partial *p);
 
 /* ---- partial_recovery.c: under the lock ---- */
 
+/* Without it: what was joined in vain on a device is merged, for the application. */
+RB_NODISCARD rubato_status rb_partial_restored(struct rubato_partial *p);
+
 /* A RUN action that survivors of a loss need: `value` and `peer` as in the action. */
 void rb_partial_recover(struct rubato_partial *p, uint64_t value, uint32_t peer);
 /* Ends what is under way here; nothing of ours is posted afterwards. */
 void rb_partial_quiet(struct rubato_partial *p);
+
+/* ---- partial_device.c: under the lock, but for what says otherwise ---- */
+
+#define RB_PARTIAL_WORDS_MIN 16u
+
+/* device.executor, if it is wanted. Errors: UNSUPPORTED. */
+RB_NODISCARD rubato_status rb_partial_device_find(struct rubato_partial *p);
+/* Whether a schedule with these flags may work in peers' slabs. */
+bool rb_partial_device_suits(const struct rubato_partial *p, uint32_t flags);
+/* With all plans made: what their rounds need beside the slab. */
+RB_NODISCARD rubato_status rb_partial_device_rooms(struct rubato_partial *p);
+/* The slab, with the identity in it. Drops the lock meanwhile. */
+RB_NODISCARD rubato_status rb_partial_device_slab(struct rubato_partial *p, uint32_t buffers);
+/* Collective, without the lock: whether all ranks reach each other's slabs, or go by messages.
+ * `words`: RB_PARTIAL_WORDS_MIN for each rank. */
+RB_NODISCARD rubato_status rb_partial_device_meet(struct rubato_partial *p, uint64_t *words);
+/* A round's run, with its plan and buffers set, becomes the device's. */
+RB_NODISCARD rubato_status rb_partial_device_run(struct rubato_partial *p, struct rb_run *run);
+/* Without the lock, by the application's thread: of what the device reaches. */
+RB_NODISCARD rubato_status rb_partial_device_reduce(struct rubato_partial *p, const char *call,
+						    const struct rb_reduce *reduce);
+RB_NODISCARD rubato_status rb_partial_device_identity(struct rubato_partial *p, void *to);
+/* Peers' slabs are not reached any more. */
+void rb_partial_device_close(struct rubato_partial *p);
+/* quiet: nobody touches the slab. */
+void rb_partial_device_release(struct rubato_partial *p, bool quiet);
 
 /* ---- partial_state.c ---- */
 

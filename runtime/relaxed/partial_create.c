@@ -14,7 +14,9 @@
 #include "base/clock.h"
 #include "base/hollow.h"
 #include "collectives/reduce/identity.h"
+#include "rubato_cuda.h"
 #include "runtime/engine/absent.h"
+#include "runtime/op_prepare.h"
 #include "runtime/relaxed/partial.h"
 
 #define DEPTH_DEFAULT 8u
@@ -43,6 +45,7 @@
 	ROW(MAX_ABSENCE, "max_absence", o->max_absence)                                            \
 	ROW(SEED, "seed", o->seed)                                                                 \
 	ROW(WIRE, "wire", o->wire)                                                                 \
+	ROW(DEVICE, "device", p->device.wanted)                                                    \
 	ROW(STATE, "state", p->state_hash)
 /* size_bytes, zeroed, feedback and the state itself are each rank's own. */
 _Static_assert(sizeof(rubato_partial_options) == 104,
@@ -58,6 +61,8 @@ enum word {
 	WORD_SLAB_BYTES, /* Ranks differ: in a tree some need more scratch. */
 	COMPARED(WORD_ENUM) WORDS
 };
+
+_Static_assert((uint32_t)WORDS >= RB_PARTIAL_WORDS_MIN, "room for what devices' owners say");
 
 static const char *const word_names[WORDS] = { COMPARED(WORD_NAME) };
 
@@ -126,8 +131,24 @@ static void options_default(rubato_partial_options *o, uint32_t member_count)
 
 /* ---- Memory and plans ---- */
 
+/* For slabs on devices: what works in peers' ones, or (apart) goes by messages. */
+static rubato_status choose_there(const struct rubato_partial *p,
+				  const struct rb_choice_facts *facts, uint32_t element_bytes,
+				  bool apart, struct rb_choice *choice)
+{
+	uint32_t flags = rb_algorithms[choice->algorithm].flags;
+
+	if (rb_partial_device_suits(p, flags) && !apart)
+		return RUBATO_OK;
+	if ((flags & (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT)) ==
+	    0)
+		return RUBATO_OK;
+	return rb_choose_without_puts(facts, RB_KIND_ALLREDUCE, p->vector.units, element_bytes,
+				      choice);
+}
+
 static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t rank_count,
-			       struct rb_plan **plan)
+			       bool apart, struct rb_plan **plan)
 {
 	struct rb_choice_facts facts = p->comm->choices.facts;
 	struct rb_build who = rb_comm_build(p->comm);
@@ -154,6 +175,8 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 	facts.coded = coded;
 	RB_TRY(rb_choose(&facts, RB_KIND_ALLREDUCE, p->vector.units, element_bytes, forced,
 			 &choice));
+	if (p->device.executor != NULL)
+		RB_TRY(choose_there(p, &facts, element_bytes, apart, &choice));
 	key.algorithm = choice.algorithm;
 	RB_TRY(rb_plan_make(&key, NULL, &choice, &who, plan));
 	return rb_run_init(&p->reduction.run, *plan);
@@ -190,21 +213,38 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 	return rb_run_init(&p->exchange.run, p->exchange.plan);
 }
 
-static rubato_status plans_make(struct rubato_partial *p)
+static rubato_status reductions_make(struct rubato_partial *p, bool apart, struct rb_plan **plan,
+				     struct rb_plan ***group_plans)
 {
 	uint32_t n = p->config.rank_count, group = rb_rounds_group_ranks(&p->config);
 
-	if (!rb_rounds_meets(&p->config))
-		RB_TRY(exchange_plan_make(p));
-	RB_TRY(plan_make(p, p->config.rank, n, &p->reduction.plan));
+	RB_TRY(plan_make(p, p->config.rank, n, apart, plan));
 	if (!rb_rounds_grouped(&p->config))
 		return RUBATO_OK;
-	p->reduction.group_plans = calloc(group, sizeof(struct rb_plan *));
-	if (p->reduction.group_plans == NULL)
+	*group_plans = calloc(group, sizeof(struct rb_plan *));
+	if (*group_plans == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %u plans", group);
 	for (uint32_t i = 0; i < group; i++)
-		RB_TRY(plan_make(p, i, group, &p->reduction.group_plans[i]));
+		RB_TRY(plan_make(p, i, group, apart, &(*group_plans)[i]));
 	return RUBATO_OK;
+}
+
+static rubato_status plans_make(struct rubato_partial *p)
+{
+	struct rb_partial_reduction *r = &p->reduction;
+	uint32_t flags;
+
+	if (!rb_rounds_meets(&p->config))
+		RB_TRY(exchange_plan_make(p));
+	RB_TRY(reductions_make(p, false, &r->plan, &r->group_plans));
+	if (p->device.executor == NULL)
+		return RUBATO_OK;
+	flags = r->plan->schedule.flags;
+	if (r->group_plans != NULL)
+		flags |= r->group_plans[0]->schedule.flags;
+	if (p->config.rank_count > 1 && flags & RB_SCHEDULE_MAPPED_BUFFERS)
+		RB_TRY(reductions_make(p, true, &p->device.apart, &p->device.group_apart));
+	return rb_partial_device_rooms(p);
 }
 
 static uint64_t scratch_bytes(const struct rubato_partial *p)
@@ -218,20 +258,28 @@ static uint64_t scratch_bytes(const struct rubato_partial *p)
 	return bytes;
 }
 
-static rubato_status slab_make(struct rubato_partial *p)
+static rubato_status host_slab_make(struct rubato_partial *p, uint32_t buffers)
 {
-	uint32_t buffers = RB_PARTIAL_RESULTS + p->results.slot_count;
-
-	p->buffers.stride = (p->vector.bytes + 127) / 128 * 128;
 	RB_TRY(rb_memory_alloc(&p->comm->memory,
 			       (size_t)(p->buffers.stride * buffers + scratch_bytes(p)),
 			       &p->buffers.slab));
-	if (rb_hollow(p->buffers.slab->base))
+	p->buffers.base = p->buffers.slab->base;
+	if (rb_hollow(p->buffers.base))
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "partial: this simulation has no memory");
 	/* Memory is zero as it comes. */
 	if (p->vector.op != RUBATO_SUM && p->vector.op != RUBATO_AVG)
 		rb_reduce_identity(p->vector.type, p->vector.op,
 				   rb_partial_buffer(p, RB_PARTIAL_IDENTITY), p->vector.count);
+	return RUBATO_OK;
+}
+
+static rubato_status slab_make(struct rubato_partial *p)
+{
+	uint32_t buffers = RB_PARTIAL_RESULTS + p->results.slot_count;
+
+	p->buffers.stride = (p->vector.bytes + 127) / 128 * 128;
+	RB_TRY(p->device.executor != NULL ? rb_partial_device_slab(p, buffers)
+					  : host_slab_make(p, buffers));
 	for (uint32_t i = 0; i < p->results.slot_count; i++) {
 		struct rb_partial_result *r = &p->results.slots[i];
 
@@ -298,6 +346,7 @@ static rubato_status coded_make(struct rubato_partial *p)
 static rubato_status prepare(struct rubato_partial *p)
 {
 	RB_TRY(options_check(p));
+	RB_TRY(rb_partial_device_find(p));
 	options_default(&p->config.options, rb_rounds_member_count(&p->config));
 	vector_measure(p);
 	RB_TRY(tables_make(p));
@@ -315,6 +364,7 @@ static void memory_release(struct rubato_partial *p, bool quiet)
 		rb_memory_drop(&p->comm->memory, p->buffers.slab);
 	rb_run_fini(&p->exchange.run);
 	rb_run_fini(&p->reduction.run);
+	rb_partial_device_release(p, quiet);
 	for (uint32_t i = 0;
 	     p->reduction.group_plans != NULL && i < rb_rounds_group_ranks(&p->config); i++)
 		rb_plan_free(p->reduction.group_plans[i]);
@@ -380,7 +430,7 @@ static rubato_status bases_map(struct rubato_partial *p, const uint64_t *all)
 
 	if (p->reduction.group_plans != NULL)
 		flags |= p->reduction.group_plans[0]->schedule.flags;
-	if ((flags & mapped) == 0 || engine->rank_count == 1)
+	if ((flags & mapped) == 0 || engine->rank_count == 1 || p->device.executor != NULL)
 		return RUBATO_OK;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
 		const uint64_t *theirs = all + (size_t)r * WORDS;
@@ -424,6 +474,8 @@ static rubato_status opened(struct rubato_partial *p)
 	comm->partials = p;
 	comm->relaxed = &relaxed_ops;
 	comm->engine.in_flight++;
+	if (p->device.executor != NULL)
+		rb_device_watch(&p->device.watch, p->device.executor);
 	return rb_protocol_open(&comm->engine, &p->driver);
 }
 
@@ -461,7 +513,7 @@ static rubato_status words_make(struct rubato_partial *p, uint64_t *words)
 		err = prepare(p);
 	words_fill(p, words);
 	words[WORD_STATUS] = (uint64_t)(int64_t)err;
-	if (err == RUBATO_OK && ep->ops->word_of != NULL) {
+	if (err == RUBATO_OK && ep->ops->word_of != NULL && p->buffers.slab != NULL) {
 		words[WORD_SLAB] =
 			ep->ops->word_of(ep, p->buffers.slab->base, p->buffers.slab->size_bytes);
 		words[WORD_SLAB_BYTES] = p->buffers.slab->size_bytes;
@@ -531,12 +583,14 @@ static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t 
 		return RB_FAIL(mine, "%s", text);
 	RB_TRY(err);
 	RB_TRY(words_compare(p, all)); /* What it says is the same everywhere. */
+	if (p->device.executor != NULL)
+		RB_TRY(rb_partial_device_meet(p, all));
 	return open_with_all(p, all, fate);
 }
 
-rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type,
-				    rubato_operator op, const rubato_partial_options *options,
-				    rubato_partial **partial)
+static rubato_status make(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
+			  const rubato_partial_options *options, bool on_device,
+			  rubato_partial **partial)
 {
 	static const rubato_partial_options defaults = RUBATO_PARTIAL_OPTIONS_INIT;
 	uint64_t words[WORDS] = { 0 }, *all;
@@ -557,7 +611,8 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %zu bytes", sizeof(*p));
 	}
 	p->comm = comm;
-	p->copy.engine = &comm->engine;
+	p->copy.engine = p->device.watch.engine = &comm->engine;
+	p->device.wanted = on_device;
 	p->vector.count = count;
 	p->vector.type = type;
 	p->vector.op = op;
@@ -582,6 +637,20 @@ rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_ty
 		return err;
 	*partial = p;
 	return RUBATO_OK;
+}
+
+rubato_status rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type,
+				    rubato_operator op, const rubato_partial_options *options,
+				    rubato_partial **partial)
+{
+	return make(comm, count, type, op, options, false, partial);
+}
+
+rubato_status rubato_cuda_partial_create(rubato_comm *comm, uint64_t count, rubato_type type,
+					 rubato_operator op, const rubato_partial_options *options,
+					 rubato_partial **partial)
+{
+	return make(comm, count, type, op, options, true, partial);
 }
 
 /* ---- The end ---- */

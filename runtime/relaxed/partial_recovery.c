@@ -6,14 +6,36 @@
 #include "runtime/relaxed/partial.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
 
 static void restore(struct rubato_partial *p)
 {
 	if (p->buffers.pending == RB_PARTIAL_NONE)
 		p->buffers.pending = p->buffers.joined;
+	else if (p->device.executor != NULL) /* When the application asks. */
+		p->device.restored = p->buffers.joined;
 	else /* Into the pending one: peers may still be reading what was joined. */
-		rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true, NULL);
+		(void)rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true, NULL);
 	p->buffers.joined = RB_PARTIAL_NONE;
+}
+
+rubato_status rb_partial_restored(struct rubato_partial *p)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	uint32_t restored = RB_PARTIAL_NONE;
+
+	rb_engine_enter(engine);
+	if (rb_partial_over(p))
+		restored = p->device.restored;
+	rb_engine_leave(engine);
+	if (restored == RB_PARTIAL_NONE)
+		return RUBATO_OK;
+	/* Nothing changes any more: all is over. */
+	RB_TRY(rb_partial_merge(p, p->buffers.pending, restored, true, NULL));
+	p->device.restored = RB_PARTIAL_NONE;
+	return RUBATO_OK;
 }
 
 /* ---- Runs that are given up ---- */
@@ -36,19 +58,22 @@ static void run_forget(struct rb_engine *engine, struct rb_run *run)
 static void transfer_end(struct rb_engine *engine, struct rb_partial_transfer *t)
 {
 	struct rb_partial_transfer **at = &t->partial->transfers.first;
+	struct rb_executor *device = t->partial->device.executor;
 
 	while (*at != t)
 		at = &(*at)->next;
 	*at = t->next;
-	rb_slot_give(engine, t->slot);
+	if (t->slot != NULL)
+		rb_slot_give(engine, t->slot);
+	if (t->room != NULL)
+		device->ops->memory_free(device, t->room);
 	free(t);
 }
 
-static void transfer_done(struct rb_engine *engine, struct rb_slot *slot)
+static void transfer_over(struct rb_engine *engine, struct rb_partial_transfer *t, bool well)
 {
-	struct rb_partial_transfer *t = slot->owner;
 	struct rubato_partial *p = t->partial;
-	bool here = t->fetching && slot->request.status == RUBATO_OK;
+	bool here = t->fetching && well;
 	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE,
 					   .value = p->transfers.value };
 
@@ -57,47 +82,148 @@ static void transfer_done(struct rb_engine *engine, struct rb_slot *slot)
 		rb_partial_event(p, &event);
 }
 
-static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, uint32_t peer,
-			   uint64_t round, uint32_t part, void *buffer, uint64_t bytes,
-			   bool fetching)
+static bool slot_get(struct rb_engine *engine, struct rb_partial_transfer *t)
 {
-	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
-	struct rb_partial_transfer *t = calloc(1, sizeof(*t));
-	struct rb_slot *slot = rb_slot_take(engine);
-	struct rb_request *request;
-
-	if (t == NULL || slot == NULL) {
-		free(t);
-		if (slot != NULL)
-			rb_slot_give(engine, slot);
+	t->slot = rb_slot_take(engine);
+	if (t->slot == NULL)
 		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a fetched result");
+	else
+		t->slot->owner = t;
+	return t->slot != NULL;
+}
+
+static void copy_start(struct rb_engine *engine, struct rb_partial_transfer *t);
+
+static void message_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	struct rb_partial_transfer *t = slot->owner;
+	bool well = slot->request.status == RUBATO_OK;
+
+	if (!t->fetching || !well || t->room == NULL) {
+		transfer_over(engine, t, well);
 		return;
 	}
-	*t = (struct rb_partial_transfer) { slot, p, fetching, p->transfers.first };
-	p->transfers.first = t;
-	request = &slot->request;
-	slot->is_work = false;
-	slot->owner = t;
-	slot->done = transfer_done;
-	request->peer = peer;
-	request->tag =
-		rb_tag_message(engine->epoch, RB_TAG_FETCH, p->driver.number, round * 2 + part);
+	rb_slot_give(engine, slot);
+	copy_start(engine, t);
+}
+
+static void message_start(struct rb_engine *engine, struct rb_partial_transfer *t)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, t->peer);
+	struct rb_request *request;
+
+	if (!slot_get(engine, t)) {
+		transfer_over(engine, t, false);
+		return;
+	}
+	request = &t->slot->request;
+	t->slot->is_work = false;
+	t->slot->done = message_done;
+	request->peer = t->peer;
+	request->tag = rb_tag_message(engine->epoch, RB_TAG_FETCH, t->partial->driver.number,
+				      t->round * 2 + t->part);
 	request->signature = (struct rb_signature) { .kind = RB_KIND_CONTROL,
 						     .type = 0xff,
 						     .op = 0xff,
 						     .root = UINT32_MAX,
-						     .count = bytes };
-	request->buffer = buffer;
+						     .count = t->bytes };
+	request->buffer = t->room != NULL ? t->room : t->buffer;
 	request->where = NULL;
-	request->size_bytes = (size_t)bytes;
-	request->owner = slot;
+	request->size_bytes = (size_t)t->bytes;
+	request->owner = t->slot;
 	request->state = RB_REQUEST_IDLE;
-	if (fetching)
+	if (t->fetching)
 		ep->ops->recv(ep, request);
 	else
 		ep->ops->send(ep, request);
 	if (request->state == RB_REQUEST_DONE)
-		transfer_done(engine, slot);
+		message_done(engine, t->slot);
+}
+
+static void copy_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	struct rb_partial_transfer *t = slot->owner;
+	bool well = slot->work.status == RUBATO_OK;
+
+	if (!well)
+		RB_LOG(RB_LOG_WARN, "rank %u: partial: a result cannot be copied for survivors: %s",
+		       engine->rank,
+		       t->partial->device.executor->ops->why != NULL
+			       ? t->partial->device.executor->ops->why(t->partial->device.executor)
+			       : "");
+	if (t->fetching || !well) {
+		transfer_over(engine, t, well);
+		return;
+	}
+	rb_slot_give(engine, slot);
+	message_start(engine, t);
+}
+
+/* Between the device and pinned memory. */
+static void copy_start(struct rb_engine *engine, struct rb_partial_transfer *t)
+{
+	struct rb_executor *device = t->partial->device.executor;
+	struct rb_work *work;
+
+	if (!slot_get(engine, t)) {
+		transfer_over(engine, t, false);
+		return;
+	}
+	t->slot->is_work = true;
+	t->slot->done = copy_done;
+	work = &t->slot->work;
+	memset(work, 0, sizeof(*work));
+	work->operands[0] = t->fetching ? t->room : t->buffer;
+	work->reduce = (struct rb_reduce) { .type = RUBATO_UINT8,
+					    .op = RUBATO_SUM,
+					    .to = t->fetching ? t->buffer : t->room,
+					    .from = work->operands,
+					    .from_count = 1,
+					    .count = t->bytes };
+	work->element_bytes = 1;
+	work->owner = t->slot;
+	device->ops->start(device, work);
+	if (work->state == RB_WORK_DONE)
+		copy_done(engine, t->slot);
+}
+
+static bool room_make(struct rb_partial_transfer *t)
+{
+	struct rb_executor *device = t->partial->device.executor;
+
+	return device->ops->memory_new(device, RB_MEMORY_HOST, (size_t)t->bytes + 1, &t->room) ==
+	       RUBATO_OK;
+}
+
+/* Part 0 is the vector, which may lie on a device; 1 are the records. */
+static void transfer_start(struct rb_engine *engine, struct rubato_partial *p, uint32_t peer,
+			   uint64_t round, uint32_t part, void *buffer, uint64_t bytes,
+			   bool fetching)
+{
+	struct rb_partial_transfer *t = calloc(1, sizeof(*t));
+	bool there = part == 0 && p->device.executor != NULL;
+
+	if (t == NULL) {
+		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a fetched result");
+		return;
+	}
+	*t = (struct rb_partial_transfer) { .partial = p,
+					    .fetching = fetching,
+					    .next = p->transfers.first,
+					    .peer = peer,
+					    .part = part,
+					    .round = round,
+					    .bytes = bytes,
+					    .buffer = buffer };
+	p->transfers.first = t;
+	if (there && !room_make(t)) {
+		rb_engine_poison(engine, RUBATO_ERR_MEMORY, "out of memory for a fetched result");
+		transfer_over(engine, t, false);
+	} else if (there && !fetching) {
+		copy_start(engine, t);
+	} else {
+		message_start(engine, t);
+	}
 }
 
 /*
@@ -132,17 +258,26 @@ static void serve(struct rb_engine *engine, struct rubato_partial *p, uint64_t r
 		       false);
 }
 
+static void transfer_cancel(struct rb_engine *engine, struct rb_partial_transfer *t)
+{
+	struct rb_executor *device = t->partial->device.executor;
+	struct rb_endpoint *ep = rb_engine_endpoint(engine, t->peer);
+
+	if (t->slot->is_work)
+		device->ops->cancel(device, &t->slot->work);
+	else if (t->slot->request.state == RB_REQUEST_PENDING)
+		ep->ops->cancel(ep, &t->slot->request);
+}
+
 static void transfers_cancel(struct rb_engine *engine, struct rubato_partial *p, bool served)
 {
 	struct rb_partial_transfer *t = p->transfers.first;
 
 	while (t != NULL) {
 		struct rb_partial_transfer *next = t->next;
-		struct rb_endpoint *ep = rb_engine_endpoint(engine, t->slot->request.peer);
 
 		if (t->fetching || served) {
-			if (t->slot->request.state == RB_REQUEST_PENDING)
-				ep->ops->cancel(ep, &t->slot->request);
+			transfer_cancel(engine, t);
 			transfer_end(engine, t);
 		}
 		t = next;
@@ -185,4 +320,5 @@ void rb_partial_recover(struct rubato_partial *p, uint64_t value, uint32_t peer)
 void rb_partial_quiet(struct rubato_partial *p)
 {
 	abandon(p, true);
+	rb_device_unwatch(&p->device.watch);
 }

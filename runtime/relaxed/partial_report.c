@@ -19,6 +19,8 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 
 	if (p == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: NULL");
+	if (p->device.executor != NULL)
+		RB_TRY(rb_partial_restored(p));
 	rb_engine_enter(&p->comm->engine);
 	if (!rb_partial_over(p)) {
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: the rounds go on");

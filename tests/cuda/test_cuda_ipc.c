@@ -98,6 +98,39 @@ static rubato_status allreduce_check(struct cuda_app *app, rubato_comm *comm, ui
 	return RUBATO_OK;
 }
 
+/* Two rounds of a partial allreduce whose buffers are the device's; *copies as above. */
+static rubato_status partial_check(struct cuda_app *app, rubato_comm *comm, uint64_t *copies)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+	uint32_t *host = malloc(COUNT * 4), *there = cuda_app_alloc(app, COUNT * 4);
+	rubato_partial *p;
+	uint64_t before;
+	bool some;
+
+	EXPECT(host != NULL);
+	options.policy = RUBATO_POLICY_QUORUM;
+	options.quorum = n;
+	*copies = 0;
+	RB_TRY(rubato_cuda_partial_create(comm, COUNT, RUBATO_UINT32, RUBATO_SUM, &options, &p));
+	for (uint32_t step = 0; step < 2; step++) {
+		for (uint32_t i = 0; i < COUNT; i++)
+			host[i] = i * (rank + 1) + step;
+		cuda_app_copy(app, there, host, COUNT * 4);
+		before = app->fake_counts().host_copies;
+		RB_TRY(rubato_partial_contribute(p, there, step, 1));
+		RB_TRY(rubato_partial_collect(p, there, &some, NULL, 0));
+		*copies += app->fake_counts().host_copies - before;
+		EXPECT(some);
+		cuda_app_copy(app, host, there, COUNT * 4);
+		for (uint32_t i = 0; i < COUNT; i++)
+			EXPECT(host[i] == i * (n * (n + 1) / 2) + n * step);
+	}
+	free(host);
+	cuda_app_free(app, there);
+	return rubato_partial_free(p);
+}
+
 static void *kept; /* Of this process. */
 
 /* At offsets that ranks do not share; each peer's memory is opened once. */
@@ -130,6 +163,9 @@ static rubato_status in_place_main(struct cuda_app *app, rubato_comm *comm, void
 	RB_TRY(allreduce_check(app, comm, own, 3, 5, &copies));
 	EXPECT(copies == 0);
 	EXPECT(app->fake_counts().opened == 2 * (n - 1));
+	RB_TRY(partial_check(app, comm, &copies));
+	EXPECT(copies == 0);
+	EXPECT(app->fake_counts().opened == 3 * (n - 1));
 	kept = memory;
 	return RUBATO_OK;
 }
@@ -199,6 +235,8 @@ static rubato_status refused_main(struct cuda_app *app, rubato_comm *comm, void 
 	EXPECT(copies > 0);
 	if (refusal->call != NULL && strcmp(refusal->call, "cuIpcOpenMemHandle_v2") == 0)
 		EXPECT(app->fake_counts().failed == failed);
+	RB_TRY(partial_check(app, comm, &copies));
+	EXPECT(copies > 0);
 	RB_TRY(rubato_barrier(comm));
 	cuda_app_free(app, memory);
 	return RUBATO_OK;

@@ -4,6 +4,7 @@
  * when the call returns; and what happens when the driver fails. On the fake driver with delays
  * from a seed, or on a real one.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,10 +69,12 @@ static void world_draw(struct rb_rng *rng, uint32_t n)
 	world.memory = cuda_app_memory(&app);
 }
 
-START_TEST(rounds_hold_what_devices_held)
+/* `there`: buffers are the device's, too. */
+static void rounds_run(const char *test, bool there)
 {
 	uint64_t times = test_length() == TEST_SHORT ? 3 : test_length() == TEST_NORMAL ? 15 : 2000;
-	struct seeds seeds = seeds_from(__func__, 1, times);
+	struct seeds seeds = seeds_from(test, 1, times);
+	uint64_t launches = 0;
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		struct rb_rng rng = { seed };
@@ -81,6 +84,9 @@ START_TEST(rounds_hold_what_devices_held)
 
 		app_open(seed);
 		world_draw(&rng, n);
+		world.there = there;
+		if (there)
+			world.options.wire = RUBATO_WIRE_SAME;
 		(void)snprintf(name, sizeof(name), "seed %llu: %s", (unsigned long long)seed,
 			       rubato_policy_name(world.options.policy));
 		ck_assert_msg(ranks_run(n, rounds_main, &world) == RUBATO_OK, "%s: %s", name,
@@ -89,7 +95,181 @@ START_TEST(rounds_hold_what_devices_held)
 			counts = app.fake_counts();
 		app_close();
 		rounds_check(&world, n, name);
-		ck_assert_uint_ge(counts.host_copies, 4 * n * world.steps);
+		ck_assert_uint_ge(counts.host_copies, there ? 1 : 4 * n * world.steps);
+		launches += counts.launches;
+	}
+	ck_assert_msg(!there || app.fake_counts == NULL || launches >= times || seeds_single(),
+		      "%llu kernels", (unsigned long long)launches);
+}
+
+START_TEST(rounds_hold_what_devices_held)
+{
+	rounds_run(__func__, false);
+}
+END_TEST
+
+START_TEST(rounds_are_the_devices)
+{
+	rounds_run(__func__, true);
+}
+END_TEST
+
+#define NEAR_COUNT 300000u
+
+/* Contributions of the device's, to rounds of the device's, whose results stay there: nothing goes
+ * by way of the host, and rank 0's second commit is added to the first by a kernel. */
+static rubato_status near_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	size_t bytes = NEAR_COUNT * sizeof(float);
+	float *here = malloc(bytes), *there = cuda_app_alloc(&app, bytes);
+	struct fake_cuda_counts before = { 0 }, after = { 0 };
+	rubato_round round = { .size_bytes = sizeof(round) };
+	bool some = true;
+	void *leased;
+	rubato_partial *p;
+
+	(void)arg;
+	EXPECT(here != NULL);
+	options.rounds = RUBATO_ROUNDS_FREE;
+	options.policy = RUBATO_POLICY_QUORUM;
+	options.quorum = n;
+	options.zeroed = 1;
+	RB_TRY(rubato_cuda_partial_create(comm, NEAR_COUNT, RUBATO_FLOAT32, RUBATO_MAX, &options,
+					  &p));
+	RB_TRY(rubato_partial_acquire(p, &leased));
+	cuda_app_copy(&app, here, leased, bytes);
+	for (uint32_t i = 0; i < NEAR_COUNT; i++)
+		EXPECT(here[i] == -INFINITY);
+	for (uint32_t i = 0; i < NEAR_COUNT; i++)
+		here[i] = (float)((rank + 1) * i);
+	cuda_app_copy(&app, there, here, bytes);
+	RB_TRY(rubato_barrier(comm));
+	if (app.fake_counts != NULL)
+		before = app.fake_counts();
+	RB_TRY(rubato_barrier(comm));
+	RB_TRY(rubato_partial_contribute(p, there, 0, 1));
+	RB_TRY(rubato_partial_collect(p, there, &some, &round, 0));
+	EXPECT(some && round.contributors == n);
+	RB_TRY(rubato_barrier(comm));
+	if (app.fake_counts != NULL)
+		after = app.fake_counts();
+	RB_TRY(rubato_barrier(comm));
+	EXPECT(after.host_copies == before.host_copies);
+	EXPECT(app.fake_counts == NULL || after.launches >= before.launches + n);
+	cuda_app_copy(&app, here, there, bytes);
+	for (uint32_t i = 0; i < NEAR_COUNT; i++)
+		EXPECT(here[i] == (float)(n * i));
+	RB_TRY(rubato_partial_free(p));
+	free(here);
+	cuda_app_free(&app, there);
+	return RUBATO_OK;
+}
+
+START_TEST(rounds_pass_no_host_memory)
+{
+	app_open(23);
+	ck_assert_msg(ranks_run(3, near_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	app_close();
+}
+END_TEST
+
+/* What is not to be had, and what ranks must have alike. */
+static rubato_status differing_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint32_t rank = rubato_rank(comm);
+	rubato_partial *p;
+
+	(void)arg;
+	EXPECT((rank == 0 ? rubato_cuda_partial_create
+			  : rubato_partial_create)(comm, 1000, RUBATO_FLOAT32, RUBATO_SUM, &options,
+						   &p) == RUBATO_ERR_MISMATCH);
+	EXPECT(strstr(rubato_error_text(), "partial: device is ") != NULL);
+	options.wire = RUBATO_WIRE_INT8;
+	EXPECT(rubato_cuda_partial_create(comm, 1000, RUBATO_FLOAT32, RUBATO_SUM, &options, &p) ==
+	       RUBATO_ERR_UNSUPPORTED);
+	EXPECT(strstr(rubato_error_text(), "travels as it is, not as int8") != NULL);
+	return RUBATO_OK;
+}
+
+/* A device that fails in a round, or in a call, ends it for all. */
+static rubato_status broken_main(rubato_comm *comm, void *arg)
+{
+	struct fake_cuda_control control = *(const struct fake_cuda_control *)arg;
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	void *there = cuda_app_alloc(&app, 4 * 70000);
+	rubato_status err = RUBATO_OK;
+	rubato_partial *p;
+	bool some;
+
+	RB_TRY(rubato_cuda_use(comm, RUBATO_CUDA_CURRENT));
+	options.rounds = RUBATO_ROUNDS_FREE;
+	options.zeroed = 1;
+	RB_TRY(rubato_cuda_partial_create(comm, 70000, RUBATO_UINT32, RUBATO_SUM, &options, &p));
+	RB_TRY(rubato_barrier(comm));
+	if (rubato_rank(comm) == 0)
+		app.fake_control(&control);
+	for (uint64_t step = 0; err == RUBATO_OK && step < 200; step++) {
+		void *leased;
+
+		err = rubato_partial_acquire(p, &leased);
+		if (err == RUBATO_OK)
+			err = step % 2 ? rubato_partial_commit(p, step, 1)
+				       : rubato_partial_contribute(p, there, step, 1);
+		some = true;
+		while (err == RUBATO_OK && some)
+			err = rubato_partial_collect(p, there, &some, NULL, 0);
+	}
+	EXPECT(err == RUBATO_ERR_SYSTEM || err == RUBATO_ERR_PEER);
+	EXPECT(strstr(rubato_error_text(), "CUDA_ERROR_LAUNCH_FAILED") != NULL ||
+	       err == RUBATO_ERR_PEER);
+	(void)rubato_partial_free(p);
+	(void)app.driver.p_cuMemFree((CUdeviceptr)(uintptr_t)there);
+	return RUBATO_OK;
+}
+
+static rubato_status broken_entered(rubato_comm *comm, void *arg)
+{
+	rubato_status err;
+
+	cuda_app_enter(&app);
+	err = broken_main(comm, arg);
+	(void)rubato_finalize(comm);
+	return err;
+}
+
+START_TEST(a_device_that_fails_ends_its_rounds)
+{
+	const struct rb_transport_ops *transports[] = { local_transport("shm"), NULL };
+	static const char *const calls[] = { "cuLaunchKernel", "cuMemcpyAsync", "cuEventRecord",
+					     "cuEventQuery" };
+
+	app_open(0);
+	ck_assert_msg(ranks_run(2, differing_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	app_close();
+	for (uint32_t i = 0; i < 16; i++) {
+		struct fake_cuda_control control = { .seed = i + 1,
+						     .delay_us_max = 50,
+						     .fail_at = 1 + i * 7 % 60,
+						     .fail_with = CUDA_ERROR_LAUNCH_FAILED };
+		rubato_status status[2];
+
+		(void)snprintf(control.fail_call, sizeof(control.fail_call), "%s", calls[i % 4]);
+		app_open(i);
+		if (app.fake_control == NULL) {
+			cuda_app_close(&app);
+			return;
+		}
+		ck_assert_msg(
+			local_run_raw(2, transports, broken_entered, &control, status) == RUBATO_OK,
+			"%s, call %u: %s", control.fail_call, control.fail_at, rubato_error_text());
+		ck_assert_msg(app.fake_counts().failed > 0, "%s, call %u: failed %llu",
+			      control.fail_call, control.fail_at,
+			      (unsigned long long)app.fake_counts().failed);
+		app.fake_control(&(struct fake_cuda_control) { .seed = 0 });
+		cuda_app_close(&app);
 	}
 }
 END_TEST
@@ -473,6 +653,9 @@ int main(void)
 	}
 	tcase_set_timeout(tc, 500);
 	tcase_add_test(tc, rounds_hold_what_devices_held);
+	tcase_add_test(tc, rounds_are_the_devices);
+	tcase_add_test(tc, rounds_pass_no_host_memory);
+	tcase_add_test(tc, a_device_that_fails_ends_its_rounds);
 	tcase_add_test(tc, gradients_of_devices_are_accumulated);
 	tcase_add_test(tc, lagged_vectors_lie_on_the_device);
 	tcase_add_test(tc, acquired_vectors_are_zeroed_there);

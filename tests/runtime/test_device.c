@@ -237,11 +237,11 @@ END_TEST
 
 static struct rounds rounds;
 
-/* While a rank's vector is copied, which takes its time, rounds come and go. */
-START_TEST(rounds_hold_what_devices_held)
+/* `there`: buffers are the devices', too. */
+static void rounds_run(const char *test, bool there)
 {
 	uint64_t times = test_length() == TEST_SHORT ? 8 : test_length() == TEST_NORMAL ? 40 : 3000;
-	struct seeds seeds = seeds_from(__func__, 0, times);
+	struct seeds seeds = seeds_from(test, 0, times);
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
@@ -268,12 +268,80 @@ START_TEST(rounds_hold_what_devices_held)
 		rounds.rotating = seed % 3 == 0;
 		rounds.floats = seed % 5 == 0;
 		rounds.memory = &exercise_simulated;
+		rounds.there = there;
 		(void)snprintf(name, sizeof(name), "seed %llu: %s", (unsigned long long)seed,
 			       rubato_policy_name(o->policy));
 		ck_assert_msg(rubato_sim_run(&options, rounds_main, &rounds, &result) == RUBATO_OK,
 			      "%s: %s", name, rubato_error_text());
 		rounds_check(&rounds, options.rank_count, name);
 	}
+}
+
+/* While a rank's vector is copied, which takes its time, rounds come and go. */
+START_TEST(rounds_hold_what_devices_held)
+{
+	rounds_run(__func__, false);
+}
+END_TEST
+
+START_TEST(rounds_are_the_devices)
+{
+	rounds_run(__func__, true);
+}
+END_TEST
+
+/* What was reduced is fetched by survivors, and what was joined in vain is given back. */
+START_TEST(survivors_have_what_devices_held)
+{
+	uint64_t times = test_length() == TEST_SHORT    ? 20
+			 : test_length() == TEST_NORMAL ? 60
+							: 5000;
+	struct seeds seeds = seeds_from(__func__, 0, times);
+	uint32_t fired = 0;
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		struct rb_rng rng = { seed };
+		rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+		rubato_sim_fault fault = { .kind = RUBATO_SIM_CRASH, .rank = (uint32_t)(seed % 3) };
+		rubato_sim_result result;
+		rubato_status err;
+		uint32_t survivors;
+		char name[64];
+
+		rounds_init(&rounds);
+		options.seed = seed + 1;
+		options.rank_count = 3 + (uint32_t)below(&rng, 5);
+		options.ranks_per_node = below(&rng, 2) ? 4 : 0;
+		options.jitter = 0.5;
+		options.detect_ns = 1000 + below(&rng, 7) * 20000;
+		options.device = device_of(false);
+		fault.at_ns = 30000 + below(&rng, 3000000);
+		options.faults = &fault;
+		options.fault_count = 1;
+		rounds.options.policy = (rubato_policy)below(&rng, RUBATO_POLICY_COUNT);
+		rounds.options.deadline_ns = 20000;
+		rounds.options.rounds = (rubato_rounds)below(&rng, 2);
+		rounds.count = below(&rng, 2) ? 1000 : 40000;
+		rounds.steps = 40;
+		rounds.delay_ns = below(&rng, 4) * 20000;
+		rounds.rotating = true;
+		rounds.floats = below(&rng, 3) == 0;
+		rounds.memory = &exercise_simulated;
+		rounds.there = true;
+		rounds.victims = 1u << fault.rank;
+		(void)snprintf(name, sizeof(name), "seed %llu: %s", (unsigned long long)seed,
+			       rubato_policy_name(rounds.options.policy));
+		err = rubato_sim_run(&options, rounds_main, &rounds, &result);
+		survivors = rounds_check_survivors(&rounds, options.rank_count, name);
+		if (err == RUBATO_OK || survivors == 0)
+			continue; /* All had returned, or not begun. */
+		ck_assert_msg(survivors == options.rank_count - 1, "%s: %u of %u: rank %u: %s",
+			      name, survivors, options.rank_count, result.failed_rank,
+			      rubato_error_text());
+		ck_assert_int_eq(result.first_error, RUBATO_ERR_PEER);
+		fired++;
+	}
+	ck_assert_uint_ge(fired, seeds_single() ? 0 : times / 3);
 }
 END_TEST
 
@@ -552,6 +620,8 @@ int main(void)
 	tcase_add_test(tc, a_crash_leaves_devices_alone);
 	tcase_add_test(tc, how_devices_are_reached_is_explained);
 	tcase_add_test(tc, rounds_hold_what_devices_held);
+	tcase_add_test(tc, rounds_are_the_devices);
+	tcase_add_test(tc, survivors_have_what_devices_held);
 	tcase_add_test(tc, what_cannot_be_is_said);
 	tcase_add_test(tc, a_dump_says_what_is_staged);
 	tcase_add_loop_test(tc, messages_reach_devices, 0, 2);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "rubato_cuda.h"
 #include "tests/check_main.h"
 #include "tests/runtime/exercise.h"
 
@@ -251,8 +252,14 @@ static rubato_status contribute(struct rounds *w, rubato_comm *comm, rubato_part
 		return rubato_partial_commit(p, step, 1 + me);
 	}
 	write_contribution(w, mine->host, me, step);
+	if (w->there && step % 3 == 1) {
+		RB_TRY(rubato_partial_acquire(p, &buffer));
+		w->memory->copy(comm, buffer, mine->host, vector_bytes(w));
+		return rubato_partial_commit(p, step, 1 + me);
+	}
 	w->memory->copy(comm, mine->there, mine->host, vector_bytes(w));
-	RB_TRY(rubato_partial_contribute(p, mine->there, step, 1 + me));
+	RB_TRY(rubato_partial_contribute(p, w->there && step % 3 == 2 ? mine->host : mine->there,
+					 step, 1 + me));
 	/* It is ours again: whoever still reads it reads something else. */
 	memset(mine->host, 0x5a, vector_bytes(w));
 	w->memory->copy(comm, mine->there, mine->host, vector_bytes(w));
@@ -267,6 +274,14 @@ static rubato_status result_take(struct rounds *w, rubato_comm *comm, rubato_par
 
 	if (w->memory == NULL)
 		return rubato_partial_collect_view(p, result, round, 0);
+	if (w->there && w->collected[rubato_rank(comm)] % 2 == 0) {
+		RB_TRY(rubato_partial_collect_view(p, result, round, 0));
+		if (*result == NULL)
+			return RUBATO_OK;
+		w->memory->copy(comm, mine->host, *result, vector_bytes(w));
+		*result = mine->host;
+		return rubato_partial_release(p);
+	}
 	RB_TRY(rubato_partial_collect(p, mine->there, &some, round, 0));
 	if (some)
 		w->memory->copy(comm, mine->host, mine->there, vector_bytes(w));
@@ -363,6 +378,10 @@ static void restored_check(struct rounds *w, rubato_comm *comm, rubato_partial *
 		rounds_wrong(w, "rank %u: %llu committed, %llu delivered, %u pending", me,
 			     (unsigned long long)stats.committed,
 			     (unsigned long long)w->delivered[me], c.count);
+	if (w->there && buffer != NULL) {
+		w->memory->copy(comm, vectors[me].host, buffer, vector_bytes(w));
+		buffer = vectors[me].host;
+	}
 	for (uint64_t i = 0; buffer != NULL && i < w->count; i++) {
 		int64_t sum = 0;
 
@@ -384,8 +403,9 @@ rubato_status rounds_main(rubato_comm *comm, void *rounds)
 	rubato_partial *p;
 	rubato_status err = RUBATO_OK, end;
 
-	RB_TRY(rubato_partial_create(comm, w->count, w->floats ? RUBATO_FLOAT32 : RUBATO_INT64,
-				     w->floats ? RUBATO_AVG : RUBATO_SUM, &w->options, &p));
+	RB_TRY((w->there ? rubato_cuda_partial_create : rubato_partial_create)(
+		comm, w->count, w->floats ? RUBATO_FLOAT32 : RUBATO_INT64,
+		w->floats ? RUBATO_AVG : RUBATO_SUM, &w->options, &p));
 	err = vectors_make(w, comm);
 	for (uint32_t i = 0; err == RUBATO_OK && i < w->eras; i++)
 		err = era(w, comm, p, i);

@@ -39,6 +39,7 @@ struct rounds {
 	bool simulated;     /* One at a time runs: ranks may be compared as they go. */
 	bool leaving;       /* Rank 0 leaves halfway. */
 	const struct exercise_memory *memory; /* Of a device: vectors lie there; NULL: are lent. */
+	bool there; /* With `memory`: buffers, too; leased, or contributed from either side. */
 	uint64_t kill_step; /* Victims end their process at this one, just committed; 0: not. */
 	uint32_t victims;   /* Bit r: rank r may be lost, and what it sees then does not count. */
 	/* What came of it. */

@@ -1,0 +1,323 @@
+/*
+ * partial_device.c -- partial allreduces whose slab is a CUDA device's memory, or the simulated
+ * device's: the same numbers of the same buffers. Whatever touches them is the device's work.
+ *
+ *   rounds     the plans of an allreduce, for buffers on the device. Where all ranks of the job
+ *              reach each other's slabs (threads of one process, processes by CUDA IPC), in place;
+ *              else by messages, chunk by chunk through pinned memory (collectives/stage.h)
+ *   calls      what an application's thread copies or merges it waits for, without the lock
+ *   survivors  what is fetched and served goes through pinned memory as a whole; what was joined in
+ *              vain is merged when the application asks for it, as no machine's action may wait
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hollow.h"
+#include "collectives/reduce/identity.h"
+#include "runtime/devices/devices.h"
+#include "runtime/relaxed/partial.h"
+
+/* ---- Where it is ---- */
+
+rubato_status rb_partial_device_find(struct rubato_partial *p)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	struct rb_executor *device = rb_devices_cuda(engine);
+
+	if (!p->device.wanted)
+		return RUBATO_OK;
+	if (device == NULL && rb_engine_time_is_virtual(engine) && engine->device_count > 0)
+		device = engine->devices[0];
+	if (device == NULL)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "partial: this communicator has no CUDA device: rubato_cuda_use");
+	if (p->config.options.wire != RUBATO_WIRE_SAME)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "partial: what lies on a device travels as it is, not as %s",
+			       rubato_wire_name(p->config.options.wire));
+	p->device.executor = device;
+	p->device.executors[0] = engine->executor;
+	p->device.executors[1] = device;
+	p->device.restored = RB_PARTIAL_NONE;
+	return RUBATO_OK;
+}
+
+/* ---- Plans ---- */
+
+#define MAPPED (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)
+
+bool rb_partial_device_suits(const struct rubato_partial *p, uint32_t flags)
+{
+	return (flags & MAPPED) == RB_SCHEDULE_MAPPED_BUFFERS && !(flags & RB_SCHEDULE_PUT) &&
+	       p->device.executor->ops->word_of != NULL && p->comm->choices.nodes.count == 1;
+}
+
+static rubato_status plan_stage(struct rb_plan *plan, struct rb_plan **staged)
+{
+	const struct rb_staging staging = { .kinds = { [RB_BUF_IN] = RB_MEMORY_DEVICE,
+						       [RB_BUF_OUT] = RB_MEMORY_DEVICE,
+						       [RB_BUF_SCRATCH] = RB_MEMORY_HOST } };
+
+	return rb_plan_staged(plan, &staging, staged);
+}
+
+/* All that a round by this plan needs, so that no round need make anything. */
+static rubato_status plan_room(struct rubato_partial *p, struct rb_plan *plan,
+			       uint64_t bytes[RB_STAGE_COUNT], uint64_t *scratch_bytes)
+{
+	struct rb_plan *staged;
+
+	RB_TRY(plan_stage(plan, &staged));
+	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
+		if (staged->stage_bytes[i] > bytes[i])
+			bytes[i] = staged->stage_bytes[i];
+	if (staged->scratch_bytes > *scratch_bytes)
+		*scratch_bytes = staged->scratch_bytes;
+	return rb_run_init(&p->reduction.run, staged);
+}
+
+static uint32_t group_count(const struct rubato_partial *p)
+{
+	return rb_rounds_grouped(&p->config) ? rb_rounds_group_ranks(&p->config) : 0;
+}
+
+rubato_status rb_partial_device_rooms(struct rubato_partial *p)
+{
+	struct rb_partial_device *d = &p->device;
+	const struct rb_executor_ops *ops = d->executor->ops;
+	uint64_t bytes[RB_STAGE_COUNT] = { 0 }, scratch_bytes = 0;
+
+	for (uint32_t by = 0; by < 2; by++) {
+		struct rb_plan *plan = by == 0 ? p->reduction.plan : d->apart;
+		struct rb_plan **plans = by == 0 ? p->reduction.group_plans : d->group_apart;
+
+		if (plan != NULL)
+			RB_TRY(plan_room(p, plan, bytes, &scratch_bytes));
+		for (uint32_t i = 0; plans != NULL && i < group_count(p); i++)
+			RB_TRY(plan_room(p, plans[i], bytes, &scratch_bytes));
+	}
+	if (scratch_bytes > 0 && posix_memalign(&d->scratch, 64, scratch_bytes) != 0)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: scratch of %llu bytes",
+			       (unsigned long long)scratch_bytes);
+	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
+		if (bytes[i] > 0)
+			RB_TRY(ops->memory_new(d->executor,
+					       i == 0 ? RB_MEMORY_HOST : RB_MEMORY_DEVICE,
+					       (size_t)bytes[i], &d->stages[i]));
+	return RUBATO_OK;
+}
+
+rubato_status rb_partial_device_run(struct rubato_partial *p, struct rb_run *run)
+{
+	struct rb_partial_device *d = &p->device;
+	const struct rb_where scratch = { .base = d->scratch };
+
+	run->buffers[RB_BUF_SCRATCH] = scratch;
+	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
+		run->buffers[RB_BUF_STAGE_HOST + i] = (struct rb_where) { .base = d->stages[i] };
+	run->buffers[RB_BUF_STAGE_DEVICE].kind = RB_MEMORY_DEVICE;
+	run->executors = d->executors;
+	return plan_stage(run->plan, &run->plan); /* It is there already. */
+}
+
+/* ---- The slab ---- */
+
+/* Without the lock: the device works, and is waited for. */
+static rubato_status identity_write(struct rubato_partial *p)
+{
+	void *to = rb_partial_buffer(p, RB_PARTIAL_IDENTITY), *from;
+	const struct rb_reduce zeros = { .type = RUBATO_UINT8, .to = to, .count = p->vector.bytes };
+	rubato_status err;
+
+	if (p->vector.op == RUBATO_SUM || p->vector.op == RUBATO_AVG)
+		return rb_device_reduce(&p->copy, "partial", p->device.executor, &zeros, 1,
+					p->comm->timeout_ns);
+	from = malloc((size_t)p->vector.bytes + 1);
+	if (from == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %llu bytes",
+			       (unsigned long long)p->vector.bytes);
+	rb_reduce_identity(p->vector.type, p->vector.op, from, p->vector.count);
+	err = rb_device_copy_out(&p->copy, "partial", to, from, p->vector.bytes,
+				 p->comm->timeout_ns);
+	free(from);
+	return err;
+}
+
+rubato_status rb_partial_device_slab(struct rubato_partial *p, uint32_t buffers)
+{
+	struct rb_executor *device = p->device.executor;
+	rubato_status err;
+	void *slab;
+
+	p->device.slab_bytes = p->buffers.stride * buffers + 1;
+	RB_TRY(device->ops->memory_new(device, RB_MEMORY_DEVICE, (size_t)p->device.slab_bytes,
+				       &slab));
+	p->buffers.base = slab;
+	if (rb_hollow(slab))
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "partial: this simulation has no memory");
+	rb_engine_leave(&p->comm->engine);
+	err = identity_write(p);
+	rb_engine_enter(&p->comm->engine);
+	return err;
+}
+
+/* ---- Whether all reach it ---- */
+
+struct address {         /* Of a rank's slab, to the others. */
+	uint64_t word;   /* Of the device's; 0: it has none. */
+	uint64_t shared; /* 1: this is what other processes find it by. */
+	struct rb_share share;
+};
+_Static_assert(sizeof(struct address) % sizeof(uint64_t) == 0, "it travels as words");
+#define ADDRESS_WORDS (sizeof(struct address) / sizeof(uint64_t))
+_Static_assert(ADDRESS_WORDS <= RB_PARTIAL_WORDS_MIN, "and the caller has room for them");
+
+static void address_write(struct rubato_partial *p, struct address *own)
+{
+	struct rb_executor *device = p->device.executor;
+
+	if (rb_comm_in_process(p->comm))
+		own->word = device->ops->word_of(device, p->buffers.base);
+	else if (!p->comm->sharing_refused && device->ops->share_of != NULL)
+		own->shared = device->ops->share_of(device, p->buffers.base, &own->share);
+}
+
+/* Where it is here; NULL: nowhere. */
+static uint8_t *address_open(struct rubato_partial *p, const struct address *own,
+			     const struct address *theirs)
+{
+	struct rb_executor *device = p->device.executor;
+	void *base = NULL;
+
+	if (own->word != 0 && theirs->word != 0)
+		return device->ops->word_kin(theirs->word) == device->ops->word_kin(own->word)
+			       ? device->ops->word_map(device, theirs->word, p->device.slab_bytes)
+			       : NULL;
+	if (own->shared == 1 && theirs->shared == 1 && device->ops->share_open != NULL &&
+	    device->ops->share_open(device, &theirs->share, p->device.slab_bytes, &base) !=
+		    RUBATO_OK)
+		base = NULL;
+	p->device.shared |= base != NULL;
+	return base;
+}
+
+static bool bases_open(struct rubato_partial *p, const struct address *all)
+{
+	uint32_t n = p->config.rank_count, me = p->config.rank;
+	bool here = true;
+
+	for (uint32_t r = 0; r < n; r++) {
+		p->buffers.bases[r] =
+			r == me ? p->buffers.base : address_open(p, &all[me], &all[r]);
+		here = here && p->buffers.bases[r] != NULL;
+	}
+	return here;
+}
+
+void rb_partial_device_close(struct rubato_partial *p)
+{
+	struct rb_executor *device = p->device.executor;
+
+	for (uint32_t r = 0; p->buffers.bases != NULL && r < p->config.rank_count; r++) {
+		if (p->device.shared && r != p->config.rank && p->buffers.bases[r] != NULL)
+			device->ops->share_close(device, p->buffers.bases[r]);
+		p->buffers.bases[r] = NULL;
+	}
+	p->device.shared = false;
+}
+
+static void apart_use(struct rubato_partial *p)
+{
+	struct rb_plan *plan = p->reduction.plan, **plans = p->reduction.group_plans;
+
+	p->reduction.plan = p->device.apart;
+	p->reduction.group_plans = p->device.group_apart;
+	p->device.apart = plan; /* To be freed. */
+	p->device.group_apart = plans;
+}
+
+/* All ranks go one way: *here is what this one says, then what all say. */
+static rubato_status bases_agree(struct rubato_partial *p, uint64_t *words, bool *here)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	uint32_t n = p->config.rank_count;
+	const struct address *all = (const struct address *)(const void *)words;
+	struct address own = { .word = 0 };
+	int64_t mine;
+
+	rb_engine_enter(engine);
+	address_write(p, &own);
+	rb_engine_leave(engine);
+	RB_TRY(rubato_allgather(p->comm, &own, words, ADDRESS_WORDS, RUBATO_INT64));
+	rb_engine_enter(engine);
+	mine = bases_open(p, all);
+	rb_engine_leave(engine);
+	RB_TRY(rubato_allgather(p->comm, &mine, words, 1, RUBATO_INT64));
+	*here = true;
+	for (uint32_t r = 0; r < n; r++)
+		*here = *here && words[r] == 1;
+	return RUBATO_OK;
+}
+
+rubato_status rb_partial_device_meet(struct rubato_partial *p, uint64_t *words)
+{
+	bool here = false;
+	rubato_status err;
+
+	if (p->device.apart == NULL) /* All know: the algorithm is one of messages. */
+		return RUBATO_OK;
+	err = bases_agree(p, words, &here);
+	rb_engine_enter(&p->comm->engine);
+	if (err != RUBATO_OK || !here) {
+		rb_partial_device_close(p);
+		apart_use(p);
+	}
+	rb_engine_leave(&p->comm->engine);
+	return err;
+}
+
+/* ---- The application's copies and merges ---- */
+
+rubato_status rb_partial_device_reduce(struct rubato_partial *p, const char *call,
+				       const struct rb_reduce *reduce)
+{
+	return rb_device_reduce(&p->copy, call, p->device.executor, reduce,
+				(uint32_t)rubato_type_bytes(p->vector.type), p->comm->timeout_ns);
+}
+
+rubato_status rb_partial_device_identity(struct rubato_partial *p, void *to)
+{
+	const void *from = rb_partial_buffer(p, RB_PARTIAL_IDENTITY);
+	const struct rb_reduce copy = { .type = p->vector.type,
+					.op = RUBATO_SUM,
+					.to = to,
+					.from = &from,
+					.from_count = 1,
+					.count = p->vector.count };
+
+	return rb_partial_device_reduce(p, "partial acquire", &copy);
+}
+
+/* ---- The end ---- */
+
+void rb_partial_device_release(struct rubato_partial *p, bool quiet)
+{
+	struct rb_partial_device *d = &p->device;
+	const struct rb_executor_ops *ops;
+
+	rb_plan_free(d->apart);
+	for (uint32_t i = 0; d->group_apart != NULL && i < group_count(p); i++)
+		rb_plan_free(d->group_apart[i]);
+	free(d->group_apart);
+	free(d->scratch);
+	if (d->executor == NULL)
+		return;
+	ops = d->executor->ops;
+	rb_partial_device_close(p);
+	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
+		if (d->stages[i] != NULL)
+			ops->memory_free(d->executor, d->stages[i]);
+	/* Where others may still work in it, it stays until the device goes. */
+	if (p->buffers.base != NULL && quiet)
+		ops->memory_free(d->executor, p->buffers.base);
+}
