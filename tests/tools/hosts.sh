@@ -82,4 +82,26 @@ for rank in 0 1 2 3; do
 done
 grep -Eq 'between nodes [0-9.]+ us, [0-9.e-]+ GB/s' "$folder/0" ||
 	{ echo "rubato-info tells of no link:"; cat "$folder/0"; exit 1; }
+# Hosts' clocks have nothing in common: rank 0's is an hour ahead.
+if unshare -T --monotonic 3600 true 2>"$folder/why"; then
+	pids=()
+	for rank in 0 1; do
+		host=$here ahead=(unshare -T --monotonic 3600)
+		[[ $rank -eq 0 ]] || host=$there ahead=()
+		RUBATO_SIZE=2 RUBATO_RANK=$rank RUBATO_TIMEOUT=15s ip netns exec "$host" \
+			timeout 60 "${ahead[@]}" "$bench" partial -t 8 -w 2 -s 8K \
+			--policy solo --skew rank:1:1ms >"$folder/$rank" 2>&1 &
+		pids+=($!)
+	done
+	for rank in 0 1; do
+		if ! wait "${pids[$rank]}"; then
+			echo "partial, with another clock: rank $rank failed:"
+			tail -n 5 "$folder/$rank"
+			exit 1
+		fi
+	done
+	grep -Eq '^ +solo ' "$folder/0" || { echo "partial: no row"; cat "$folder/0"; exit 1; }
+else
+	echo "no clocks of their own: $(cat "$folder/why")"
+fi
 echo "two hosts, four ranks: all values right"
