@@ -79,13 +79,13 @@ START_TEST(any_relation_gives_nodes)
 		for (uint32_t a = 0; a < n; a++) {
 			uint32_t members = 0;
 
-			ck_assert_uint_lt(name_of[a], n);
 			for (uint32_t b = 0; b < n; b++)
 				members |= (uint32_t)(name_of[b] == name_of[a]) << b;
-			if (members == 1u << a)
-				continue;
-			shared++;
-			ck_assert_uint_eq(maps[a], members);
+			shared += members != 1u << a;
+			/* Each of Check's own writes a file: a million of them took 30 s. */
+			if (name_of[a] >= n || (members != 1u << a && maps[a] != members))
+				ck_abort_msg("draw %d: rank %u of %u maps %x, and is with %x", i, a,
+					     n, maps[a], members);
 		}
 	}
 	ck_assert_uint_gt(shared, 100000);
