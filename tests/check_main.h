@@ -2,7 +2,8 @@
  * check_main.h -- Check with a filter of single tests, and the end of every test program.
  *
  * TEST_ONLY=NAME runs the START_TESTs of that name alone; NAME may be a pattern, as in 'wire_*'. A
- * program in which no test has run fails, whoever left them out: TEST_ONLY or Check's CK_RUN_*.
+ * program in which no test has run fails, whoever left them out: TEST_ONLY or Check's CK_RUN_*. A
+ * case that sets no limit has a minute.
  */
 #ifndef RB_TESTS_CHECK_MAIN_H
 #define RB_TESTS_CHECK_MAIN_H
@@ -26,6 +27,14 @@ static inline struct check_share *check_share(void)
 
 	return &share;
 }
+
+/* Check's own limit for a test, 4 s of the clock, is soon over where others take the processors. */
+static inline TCase *check_case(const char *name)
+{
+	(void)setenv("CK_DEFAULT_TIMEOUT", "60", 0);
+	return tcase_create(name);
+}
+#define tcase_create(name) check_case(name)
 
 /* All of Check's macros that add a test come here. */
 static inline void check_add(TCase *tc, const TTest *test, int signal, int exit_status, int begin,

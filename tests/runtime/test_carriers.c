@@ -26,8 +26,8 @@
 #define UCX 2u
 #define BOTH (1u << VERBS | 1u << UCX)
 #define SLOW_US 10000u /* Of a message by a slow way: a hundred times what another one takes. */
-/* Half of what a job's start has (local.c), and what a try would take that nothing else bounds. */
-#define BOUND_NS 30000000000u
+/* Less than a job's start has (local.c), which a try would take that nothing else bounds. */
+#define BOUND_NS 50000000000u
 
 /* ---- The list ---- */
 

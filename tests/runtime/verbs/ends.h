@@ -9,7 +9,7 @@
 
 #include "transport/verbs/verbs.h"
 
-#define LIMIT_NS 20000000000u
+#define LIMIT_NS 60000000000u
 #define LARGE 300001u
 #define RANKS_MAX 1100u
 #define VAST (4u << 20) /* More pieces than are under way at a time. */
