@@ -10,6 +10,7 @@
 #include "rubato_sim.h"
 #include "tests/check_main.h"
 #include "tests/runtime/local.h"
+#include "tests/side_by_side.h"
 #include "transport/transport.h"
 
 #define COUNT 64
@@ -389,6 +390,7 @@ int main(int argc, char **argv)
 {
 	TCase *tc = tcase_create("calls");
 
+	side_by_side(4);
 	transport_name = argc > 1 ? argv[1] : "shm";
 	transports[0] = local_transport(transport_name);
 	if (strcmp(transport_name, "tcp") == 0 && setenv("RUBATO_TRANSPORT", "tcp", 1) != 0)

@@ -15,6 +15,7 @@
 #include "tests/check_main.h"
 #include "tests/expect.h"
 #include "tests/runtime/local.h"
+#include "tests/side_by_side.h"
 #include "transport/transport.h"
 
 #define RANKS 3
@@ -273,6 +274,7 @@ int main(int argc, char **argv)
 	Suite *suite = suite_create("leaving");
 	TCase *tc = tcase_create("leaving");
 
+	side_by_side(3);
 	transport_name = argc > 1 ? argv[1] : "shm";
 	transports[0] = local_transport(transport_name);
 	/* Sockets as small as a slow link makes them: the kernel takes little at a time. */

@@ -14,6 +14,7 @@
 #include "tests/check_main.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
+#include "tests/side_by_side.h"
 #include "tests/verbs-mock/late.h"
 #include "tests/verbs-mock/mock.h"
 
@@ -212,6 +213,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("faults");
 
+	side_by_side(4);
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, a_job_without_a_fault_is_right);
 	tcase_add_loop_test(tc, every_completion_may_fail, 0, WHERES);

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sync.h"
+#include "tests/side_by_side.h"
 #include "tests/transport/ucx_pair.h"
 
 /* ---- Hostile messages ---- */
@@ -744,6 +745,7 @@ int main(void)
 	Suite *suite = suite_create("ucx");
 	TCase *messages = tcase_create("messages"), *peers = tcase_create("peers");
 
+	side_by_side(3);
 	tcase_set_timeout(messages, 60);
 	tcase_set_timeout(peers, 60);
 	tcase_add_test(messages, runs_the_ucx_it_was_built_with);

@@ -4,6 +4,7 @@
  */
 #include "base/rng.h"
 #include "tests/seeds.h"
+#include "tests/side_by_side.h"
 #include "tests/transport/ucx_pair.h"
 
 static void buffers(uint8_t **out, uint8_t **in, size_t size_bytes)
@@ -376,6 +377,7 @@ int main(void)
 	Suite *suite = suite_create("ucx pieces");
 	TCase *tests = tcase_create("pieces");
 
+	side_by_side(3);
 	tcase_set_timeout(tests, 60);
 	tcase_add_loop_test(tests, large_message_leaves_without_an_answer, 0, 2);
 	tcase_add_loop_test(tests, large_messages_keep_credit_for_small_ones, 0, 2);

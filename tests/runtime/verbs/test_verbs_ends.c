@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "tests/check_main.h"
 #include "tests/runtime/verbs/ends.h"
+#include "tests/side_by_side.h"
 #include "tests/verbs-mock/mock.h"
 
 #define NTH_MAX 200u
@@ -499,6 +500,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("ends");
 
+	side_by_side(4);
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, when_nothing_is_under_way_the_counts_say_so, 0, 6);
 	tcase_add_test(tc, what_is_taken_late_is_given_back);

@@ -12,6 +12,7 @@
 #include "tests/check_main.h"
 #include "tests/length.h"
 #include "tests/runtime/verbs/ends.h"
+#include "tests/side_by_side.h"
 #include "tests/verbs-mock/mock.h"
 
 #define NTH_MAX 200u /* More is a link that is made for ever. */
@@ -652,6 +653,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("falls");
 
+	side_by_side(3);
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, what_has_come_is_taken_before_the_clock_ends_a_link);
 	tcase_add_test(tc, what_is_done_again_twice_keeps_its_order);
