@@ -559,7 +559,7 @@ static uint32_t trials_wanted(void)
 {
 	switch (test_length()) {
 	case TEST_SHORT:
-		return 4;
+		return test_is_threads_only() ? 2 : 4;
 	case TEST_LONG:
 		return 200;
 	default:

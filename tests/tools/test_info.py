@@ -15,6 +15,8 @@ from programs import check_usage, main, run
 
 INFO, WRONG_RING, RUN = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
 
+in_one_thread = unittest.skipIf(os.environ.get("TEST_LENGTH") == "threads", "it has one thread")
+
 
 def info(*words, env=None):
     got = run(INFO, *words, "--json", "-", env=env)
@@ -241,6 +243,7 @@ class Sections(unittest.TestCase):
             self.assertIn(section + b"\n", got.stdout)
 
 
+@in_one_thread
 class Files(unittest.TestCase):
     def test_json_is_replaced_whole(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -268,6 +271,7 @@ class Files(unittest.TestCase):
         self.assertIsNone(rows["RUBATO_INTERFACE"]["value"])
 
 
+@in_one_thread
 class Usage(unittest.TestCase):
     def test_bad_options(self):
         for words, says in [
@@ -287,6 +291,7 @@ class Usage(unittest.TestCase):
         self.assertIn(b"usage: rubato-info", run(INFO, "--help").stdout)
 
 
+@in_one_thread
 class Proofs(unittest.TestCase):
     def proofs(self, *words):
         code, said, _ = info("--prove", *words)

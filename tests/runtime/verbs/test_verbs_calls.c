@@ -94,8 +94,8 @@ static void prepare(struct job *job, void *arg, uint64_t k, char *name, size_t n
 
 /*
  * Each fifth call with one error, those of a run in turn; TEST_LENGTH=long: each with each. Under
- * sanitizers each eleventh: one at rank 0 and all that follow at rank 1, or the other way round, by
- * turns of the functions.
+ * sanitizers each eleventh (ThreadSanitizer: each 31st): one at rank 0 and all that follow at rank
+ * 1, or the other way round, by turns of the functions.
  */
 START_TEST(any_call_may_fail)
 {
@@ -109,7 +109,7 @@ START_TEST(any_call_may_fail)
 	if (test_length() == TEST_SHORT && (_i / 4 + _i + _i / 2) % 2 != 0)
 		return;
 	if (test_length() != TEST_LONG && series.step < 100)
-		series.step *= test_length() == TEST_SHORT ? 11 : 5;
+		series.step *= test_is_threads_only() ? 31 : test_length() == TEST_SHORT ? 11 : 5;
 	if (test_length() == TEST_LONG)
 		series.step = 1;
 	for (uint32_t e = 0; e < ERRORS && f->errors[e] != 0; e++) {

@@ -115,7 +115,7 @@ START_TEST(any_event_may_come)
 	if (test_length() != TEST_LONG && (!moment.kind->harmless || moment.kind->times > 1))
 		series.step = 5;
 	if (test_length() == TEST_SHORT)
-		series.step = 17;
+		series.step = test_is_threads_only() ? 41 : 17;
 	ck_assert_uint_gt(job_series_run(&series), 0);
 }
 END_TEST
