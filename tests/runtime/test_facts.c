@@ -159,6 +159,7 @@ END_TEST
 
 #define SLOW_FROM 2u /* To the next: its messages leave late. */
 #define SLOW_NS 2000000u
+#define TRIES 10u /* Another link seems as slow where a rank of it has no processor meanwhile. */
 
 static struct rb_transport_ops apart;
 static _Atomic uint32_t delayed;
@@ -185,6 +186,7 @@ static void slow_send(struct rb_endpoint *ep, struct rb_request *request)
 struct seen_links {
 	struct rb_link link[8];
 	struct rb_link_spread spread[8];
+	bool told[8]; /* Which link it is. */
 };
 
 static rubato_status links_main(rubato_comm *comm, void *arg)
@@ -202,7 +204,8 @@ static rubato_status links_main(rubato_comm *comm, void *arg)
 	RB_TRY(rubato_explain(comm, "allreduce", 2, RUBATO_FLOAT32, text, sizeof(text)));
 	(void)snprintf(want, sizeof(want), " us from node %u to %u, down to ", SLOW_FROM,
 		       (SLOW_FROM + 1) % n);
-	if (strstr(text, want) == NULL || strstr(text, "measured at creation") == NULL)
+	seen->told[rank] = strstr(text, want) != NULL;
+	if (strstr(text, "measured at creation") == NULL)
 		return RB_FAIL(RUBATO_ERR_INTERNAL, "explained: %s", text);
 	RB_TRY(rubato_split(comm, rank < 2, 0, &child));
 	child_us = child->choices.facts.network.latency_us;
@@ -225,12 +228,14 @@ START_TEST(the_slowest_link_counts)
 	apart.send = slow_send;
 	apart.word_of = NULL;
 	apart.word_map = NULL;
-	ck_assert_int_eq(local_run(n, transports, links_main, &seen, NULL), RUBATO_OK);
+	for (uint32_t tries = 0; tries < TRIES && !seen.told[0]; tries++)
+		ck_assert_int_eq(local_run(n, transports, links_main, &seen, NULL), RUBATO_OK);
 	ck_assert_uint_gt(delayed, 0);
 	ck_assert(seen.link[0].latency_us >= SLOW_NS / 2e3);
 	ck_assert(seen.link[0].message_us >= SLOW_NS / 2e3);
 	ck_assert_uint_eq(seen.spread[0].far_node, SLOW_FROM);
-	for (uint32_t r = 1; r < n; r++) {
+	for (uint32_t r = 0; r < n; r++) {
+		ck_assert(seen.told[r]);
 		ck_assert_mem_eq(&seen.link[r], &seen.link[0], sizeof(seen.link[0]));
 		ck_assert_mem_eq(&seen.spread[r], &seen.spread[0], sizeof(seen.spread[0]));
 	}
