@@ -45,8 +45,7 @@ static rubato_status ranks_run(uint32_t ranks, local_main body, void *arg)
 static void worlds_run(const char *name, bool streams)
 {
 	bool verbs = strcmp(transport, "verbs") == 0; /* It begins slower. */
-	uint64_t times = test_is_threads_only()         ? 4
-			 : test_length() == TEST_SHORT  ? (verbs ? 5 : 10)
+	uint64_t times = test_length() == TEST_SHORT    ? (verbs ? 5 : 10)
 			 : test_length() == TEST_NORMAL ? (verbs ? 12 : 60)
 							: 10000;
 	struct seeds seeds = seeds_from(name, 1, times);
