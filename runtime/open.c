@@ -713,6 +713,24 @@ static rubato_status open_steps(struct opening *o)
 	return rb_engine_background(&comm->engine, comm->config->background.number != 0);
 }
 
+/* Over whom this rank gives up, + 1, whoever noticed it; 0: nobody. */
+static uint32_t blames_find(const struct opening *o)
+{
+	uint32_t blames = o->bootstrap->blames;
+
+	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX && blames == 0; i++)
+		blames = o->opened[i] != NULL ? o->opened[i]->blames : 0;
+	return blames > 0 ? blames : o->comm->engine.losses.blames;
+}
+
+static void blames_tell(struct opening *o, uint32_t blames)
+{
+	o->comm->engine.losses.blames = blames;
+	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX; i++)
+		if (o->opened[i] != NULL)
+			o->opened[i]->blames = blames;
+}
+
 static void opening_close(struct opening *o)
 {
 	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX; i++)
@@ -722,19 +740,31 @@ static void opening_close(struct opening *o)
 	free(o->reach);
 }
 
-/* Closes all that the others wait for, then tells them, unless they know. */
+/* Tells the others, unless they know, and closes all that they wait for. Which of their troubles
+ * was the first may be known to one of them only. */
 static rubato_status open_failed(struct opening *o, rubato_status err, bool known)
 {
+	struct rb_bootstrap *b = o->bootstrap;
+	uint32_t blames = blames_find(o);
 	char text[400];
 
 	/* Closing may fail in its own ways; the first sentence counts. */
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	b->blames = blames;
+	if (b->leave != NULL && !known)
+		b->leave(b);
+	blames_tell(o, b->blames);
 	opening_close(o);
 	rb_comm_free(o->comm, true, 1000000000u);
 	err = RB_FAIL(err, "%s", text);
-	if (o->bootstrap->end != NULL && !known)
-		(void)o->bootstrap->end(o->bootstrap, false);
-	o->bootstrap->close(o->bootstrap);
+	if (b->end != NULL && !known)
+		(void)b->end(b, false);
+	if (err == RUBATO_ERR_PEER && b->blames > 0 && b->blames != blames &&
+	    b->blames != b->rank + 1)
+		err = RB_FAIL(err, "%s; start-up failed because of rank %u", text, b->blames - 1);
+	else
+		err = RB_FAIL(err, "%s", text);
+	b->close(b);
 	return err;
 }
 

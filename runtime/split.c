@@ -176,6 +176,7 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 	g->over = true; /* Until it is known to be otherwise. */
 	RB_TRY(exchange_run(g, &size, g->sizes, 1, deadline_ns));
 	for (uint32_t r = 0; r < b->rank_count; r++) {
+		b->blames = g->sizes[r] == FAILED ? r + 1 : 0;
 		if (g->sizes[r] == FAILED)
 			return RB_FAIL(RUBATO_ERR_PEER,
 				       "rank %u failed to open it: its own text says why", r);

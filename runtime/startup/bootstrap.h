@@ -17,12 +17,19 @@ struct rb_bootstrap {
 	/* What transports prove their connections by: of the job's secret, where it has one. */
 	uint8_t key[32];
 	bool elsewhere; /* They may serve other machines over TCP. */
+	/* After an error: the rank over which, + 1 (0: not known); before end(!good): over whom
+	 * this one gives up. */
+	uint32_t blames;
 	/* out[r], out_bytes[r]: rank r's blob. The memory is the bootstrap's and stays until close,
 	 * whatever is exchanged later. Collective; every call is a new exchange. Errors as
 	 * rubato_init's. */
 	rubato_status (*allgather)(struct rb_bootstrap *b, const void *in, size_t in_bytes,
 				   const void *const **out, const size_t **out_bytes,
 				   uint64_t deadline_ns);
+	/* Start-up has failed on this rank: tells, at once, who can pass the last error's text and
+	 * `blames` on, and waits for nobody; `blames` may be what others have said by now.
+	 * end(!good) follows. NULL: nobody hears while they wait for this rank's endpoints. */
+	void (*leave)(struct rb_bootstrap *b);
 	/* Collective, once, when start-up is over on this rank: OK when it is good on all. After
 	 * !good, with everything else closed, it tells the others where it can, and leaves the text
 	 * of the last error. NULL: others find out in their own ways. */

@@ -84,6 +84,7 @@ static rubato_status words_gather(struct callback *c, uint64_t word)
 		c->over = true;
 		if (r == c->base.rank)
 			continue;
+		c->base.blames = c->words[r] == FAILED ? r + 1 : 0;
 		return c->words[r] == FAILED
 			       ? RB_FAIL(RUBATO_ERR_PEER,
 					 "start-up failed on rank %u: its own text says why", r)

@@ -89,6 +89,19 @@ void rb_rv_reason_set(struct reason *reason, rubato_status status, const char *f
 	(void)vsnprintf(reason->text, sizeof(reason->text), format, args);
 	va_end(args);
 	reason->status = status;
+	reason->blames = 0;
+}
+
+void rb_rv_reason_peer(struct reason *reason, uint32_t rank, uint32_t blames, const char *format,
+		       ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(reason->text, sizeof(reason->text), format, args);
+	va_end(args);
+	reason->status = RUBATO_ERR_PEER;
+	reason->blames = blames > 0 ? blames : rank + 1;
 }
 
 void rb_rv_fail_act(struct rb_rv *m)
@@ -96,6 +109,7 @@ void rb_rv_fail_act(struct rb_rv *m)
 	rb_rv_move(m, RB_RV_FAILED);
 	rb_rv_act(m, RB_RV_ACT_FAIL, NO_CONNECTION);
 	m->queue.items[m->queue.count - 1].status = m->fail.status;
+	m->queue.items[m->queue.count - 1].blames = m->fail.blames;
 	m->queue.items[m->queue.count - 1].text = m->fail.text;
 }
 
@@ -145,6 +159,7 @@ void rb_rv_put_reason(struct rb_rv *m, struct connection *c, enum rb_rv_kind kin
 	size_t text_bytes = strlen(reason->text);
 
 	rb_wire_put_u32(&w, (uint32_t) - (int32_t)reason->status);
+	rb_wire_put_u32(&w, reason->blames);
 	rb_wire_put_bytes(&w, reason->text,
 			  text_bytes < RB_RV_FAIL_TEXT_MAX ? text_bytes : RB_RV_FAIL_TEXT_MAX);
 	rb_rv_put_end(m, c, &w, true);
@@ -160,10 +175,10 @@ struct rb_wire rb_rv_payload(struct connection *c)
 	return rb_wire_over(c->in + RB_RV_HEAD_BYTES, head.payload_bytes);
 }
 
-void rb_rv_get_reason(struct connection *c, struct reason *reason)
+void rb_rv_get_reason(const struct rb_rv *m, struct connection *c, struct reason *reason)
 {
 	struct rb_wire w = rb_rv_payload(c);
-	uint32_t code = rb_wire_get_u32(&w);
+	uint32_t code = rb_wire_get_u32(&w), blames = rb_wire_get_u32(&w);
 	size_t bytes = (size_t)(w.end - w.at);
 
 	RB_ASSERT(bytes < sizeof(reason->text)); /* The head's bounds. */
@@ -173,6 +188,7 @@ void rb_rv_get_reason(struct connection *c, struct reason *reason)
 	if (code == 0 || code > (uint32_t)-RUBATO_ERR_INTERNAL)
 		code = (uint32_t)-RUBATO_ERR_PEER;
 	reason->status = (rubato_status) - (int32_t)code;
+	reason->blames = blames <= m->rank_count ? blames : 0;
 }
 
 void rb_rv_transcript_add(struct connection *c, const uint8_t *bytes, size_t size_bytes)

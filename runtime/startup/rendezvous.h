@@ -28,7 +28,8 @@
 #define RB_RV_BACKOFF_MIN_NS UINT64_C(10000000)
 #define RB_RV_BACKOFF_MAX_NS UINT64_C(500000000)
 #define RB_RV_LINGER_NS UINT64_C(250000000) /* For telling the others why we give up. */
-#define RB_RV_WORD_NS UINT64_C(500000000)   /* After the deadline: for the root's word on it. */
+#define RB_RV_WORD_NS                                                                              \
+	UINT64_C(500000000) /* For the root's word, after the deadline or a failure. */
 #define RB_RV_LISTEN_NS UINT64_C(500000000) /* For a port in use to become free. */
 
 #define RB_RV_STATES(X)                                                                            \
@@ -72,6 +73,7 @@ struct rb_rv_event {
 	const void *bytes;
 	size_t size_bytes;
 	const char *text;
+	uint32_t blames; /* GIVE_UP: over this rank, + 1; 0: nobody. */
 	rubato_status status;
 	bool retry; /* Not a mistake of anybody: try again, later. */
 	bool more;  /* Further addresses of the root remain to be tried at once. */
@@ -86,7 +88,7 @@ enum rb_rv_act {
 	RB_RV_ACT_CLOSE,   /* The connection; its number is free from here on. */
 	RB_RV_ACT_REPORT,  /* level, text: a line for people. */
 	RB_RV_ACT_DONE,    /* Of OPEN or GATHER. */
-	RB_RV_ACT_FAIL,    /* status, text. Terminal: close everything. */
+	RB_RV_ACT_FAIL,    /* status, text, blames. Terminal: close everything. */
 };
 
 struct rb_rv_action {
@@ -95,6 +97,7 @@ struct rb_rv_action {
 	rubato_status status;
 	enum rb_log_level level;
 	const char *text; /* Until the next event. */
+	uint32_t blames;  /* The rank over which, + 1; 0: nobody. */
 };
 
 struct rb_rv_options {

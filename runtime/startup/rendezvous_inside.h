@@ -64,6 +64,7 @@ struct queue {
 
 struct reason { /* Why somebody was turned away, or why we were: for the last word. */
 	rubato_status status;
+	uint32_t blames; /* The rank that it is about, + 1; 0: none. */
 	char text[RB_RV_TEXT_MAX];
 };
 
@@ -104,12 +105,15 @@ void rb_rv_report(struct rb_rv *m, enum rb_log_level level, const char *format, 
 	RB_PRINTF(3, 4);
 void rb_rv_reason_set(struct reason *reason, rubato_status status, const char *format, ...)
 	RB_PRINTF(3, 4);
+/* The same of a rank that is lost, or gave up (over `blames`, if that is not 0). */
+void rb_rv_reason_peer(struct reason *reason, uint32_t rank, uint32_t blames, const char *format,
+		       ...) RB_PRINTF(4, 5);
 void rb_rv_fail_act(struct rb_rv *m); /* Ends the machine with m->fail. */
 /* FAIL or LEAVE, with the reason. */
 void rb_rv_put_reason(struct rb_rv *m, struct connection *c, enum rb_rv_kind kind,
 		      const struct reason *reason);
 /* The reason in such a message, fit to be printed. */
-void rb_rv_get_reason(struct connection *c, struct reason *reason);
+void rb_rv_get_reason(const struct rb_rv *m, struct connection *c, struct reason *reason);
 
 static inline uint32_t connection_number(const struct rb_rv *m, const struct connection *c)
 {

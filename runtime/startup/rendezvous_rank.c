@@ -216,14 +216,14 @@ static void lose(struct rb_rv *m, struct connection *c, const char *how)
 		attempt_again(m, c);
 		return;
 	}
-	rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER, "rank 0 at %s %s during start-up exchange %u",
-			 c->address, how, m->table.round);
+	rb_rv_reason_peer(&m->fail, 0, 0, "rank 0 at %s %s during start-up exchange %u", c->address,
+			  how, m->table.round);
 	fail(m, c);
 }
 
 static void got_failure(struct rb_rv *m, struct connection *c)
 {
-	rb_rv_get_reason(c, &m->fail);
+	rb_rv_get_reason(m, c, &m->fail);
 	fail(m, c);
 }
 
@@ -319,8 +319,8 @@ static void exchange(struct rb_rv *m, struct connection *c, const struct rb_rv_e
 	m->table.have_count = c->table_next = 0;
 	RB_ASSERT(e->size_bytes <= RB_BLOB_BYTES_MAX);
 	if (c->phase != PHASE_MEMBER) {
-		rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER,
-				 "rank 0 ended before start-up exchange %u", m->table.round);
+		rb_rv_reason_peer(&m->fail, 0, 0, "rank 0 ended before start-up exchange %u",
+				  m->table.round);
 		fail(m, c);
 		return;
 	}
@@ -331,12 +331,12 @@ static void exchange(struct rb_rv *m, struct connection *c, const struct rb_rv_e
 	rb_rv_put_end(m, c, &w, true);
 }
 
-/* The root passes it on. */
+/* The root passes it on, and knows what came first. */
 static void give_up(struct rb_rv *m, struct connection *c, const struct rb_rv_event *e)
 {
-	rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER, "%.399s", e->text);
+	rb_rv_reason_peer(&m->fail, m->rank, e->blames, "%.399s", e->text);
 	rb_rv_move(m, RB_RV_FAILING);
-	m->linger_ns = rb_deadline(m->now_ns, RB_RV_LINGER_NS);
+	m->linger_ns = rb_deadline(m->now_ns, RB_RV_WORD_NS);
 	if (c->phase == PHASE_MEMBER)
 		rb_rv_put_reason(m, c, RB_RV_LEAVE, &m->fail);
 	else

@@ -81,8 +81,8 @@ static void lose(struct rb_rv *m, struct connection *c, const char *how)
 			     address, how);
 		break;
 	case RB_RV_STARTING:
-		rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER, "rank %u at %s %s at start-up", rank,
-				 address, how);
+		rb_rv_reason_peer(&m->fail, rank, 0, "rank %u at %s %s at start-up", rank, address,
+				  how);
 		fail_all(m);
 		break;
 	case RB_RV_EXCHANGING:
@@ -90,9 +90,8 @@ static void lose(struct rb_rv *m, struct connection *c, const char *how)
 			flushed(m);
 			break;
 		}
-		rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER,
-				 "rank %u at %s %s during start-up exchange %u", rank, address, how,
-				 m->table.round);
+		rb_rv_reason_peer(&m->fail, rank, 0, "rank %u at %s %s during start-up exchange %u",
+				  rank, address, how, m->table.round);
 		fail_all(m);
 		break;
 	case RB_RV_FAILING:
@@ -469,12 +468,13 @@ static void got_leave(struct rb_rv *m, struct connection *c)
 		lose(m, c, "sent a frame that does not verify");
 		return;
 	}
-	rb_rv_get_reason(c, &theirs);
+	rb_rv_get_reason(m, c, &theirs);
 	c->in_count = 0;
-	if (m->state == RB_RV_FAILING || m->left)
+	/* Who leaves over another rank is not the cause, whoever else was heard first. */
+	if (m->state == RB_RV_FAILING || (m->left && m->fail.blames != c->rank + 1))
 		return;
-	rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER, "start-up failed on rank %u: %.360s", c->rank,
-			 theirs.text);
+	rb_rv_reason_peer(&m->fail, c->rank, theirs.blames, "start-up failed on rank %u: %.360s",
+			  c->rank, theirs.text);
 	if (m->state == RB_RV_READY)
 		m->left = true;
 	else
@@ -493,8 +493,8 @@ static void exchange(struct rb_rv *m, const struct rb_rv_event *e)
 	for (uint32_t r = 1; r < m->rank_count; r++) {
 		if (m->member[r] != NO_CONNECTION)
 			continue;
-		rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER,
-				 "rank %u ended before start-up exchange %u", r, m->table.round);
+		rb_rv_reason_peer(&m->fail, r, 0, "rank %u ended before start-up exchange %u", r,
+				  m->table.round);
 		fail_all(m);
 		return;
 	}
@@ -695,8 +695,9 @@ void rb_rv_root_step(struct rb_rv *m, const struct rb_rv_event *e)
 		exchange(m, e);
 		break;
 	case RB_RV_EV_GIVE_UP:
-		rb_rv_reason_set(&m->fail, RUBATO_ERR_PEER, "start-up failed on rank 0: %.360s",
-				 e->text);
+		if (!m->left)
+			rb_rv_reason_peer(&m->fail, 0, e->blames,
+					  "start-up failed on rank 0: %.360s", e->text);
 		fail_all(m);
 		break;
 	case RB_RV_EV_CONNECTING:

@@ -31,6 +31,7 @@
 #define STRANGERS_LEAST 4u /* Places for those who still have to prove themselves. */
 #define ACCEPTS_MAX 8      /* In a row, before those that are there get their turn. */
 #define PROCESSES_NS UINT64_C(1000000000) /* Between looks at the others' processes. */
+#define HEARD_MAX 1000u /* Rounds of what is there already, before this rank gives up. */
 #define NO_SECRET_HELP                                                                             \
 	"without a secret only loopback addresses are used: set RUBATO_SECRET_FILE (or, on a "     \
 	"network that you trust, RUBATO_INSECURE=1)"
@@ -44,6 +45,7 @@ struct blobs { /* One exchange's result: handed out until close. */
 
 struct rendezvous {
 	struct rb_bootstrap base; /* First: the caller sees this. */
+	bool leaving;             /* Start-up has failed here, and that is on its way. */
 	struct rb_rv *machine;
 	const struct rb_job *job; /* Valid inside rb_rendezvous_open() only. */
 	struct rb_endpoints endpoints;
@@ -481,6 +483,7 @@ static rubato_status actions_take(struct rendezvous *r, bool *done)
 			*done = true;
 			break;
 		case RB_RV_ACT_FAIL:
+			r->base.blames = a.blames;
 			return RB_FAIL(a.status, "%s", a.text);
 		}
 	}
@@ -702,20 +705,52 @@ static rubato_status rendezvous_allgather(struct rb_bootstrap *b, const void *in
 }
 
 /* Whoever fails says why, and the root passes it on: else those that wait for it would see it go,
- * and take it for the cause. */
+ * and take it for the cause. What others have said before counts more. */
+static void rendezvous_leave(struct rb_bootstrap *b)
+{
+	struct rendezvous *r = (struct rendezvous *)b;
+	struct rb_rv_event e;
+	char text[RB_RV_TEXT_MAX];
+	bool done = false;
+
+	if (r->leaving || r->ended != RUBATO_OK)
+		return;
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	for (uint32_t i = 0; i < HEARD_MAX && r->ended == RUBATO_OK; i++) {
+		polls_fill(r);
+		if (poll(r->polls, r->poll_count, 0) <= 0)
+			break;
+		r->ended = events_give(r, &done);
+	}
+	if (r->ended == RUBATO_OK) {
+		r->leaving = true;
+		e = event_now(RB_RV_EV_GIVE_UP, 0);
+		e.text = text;
+		e.blames = b->blames;
+		rb_rv_step(r->machine, &e);
+		r->ended = actions_take(r, &done);
+	}
+	for (uint32_t i = 0; r->ended == RUBATO_OK && i < r->connection_count; i++) {
+		const uint8_t *bytes;
+
+		if (r->sockets[i] < 0 || rb_rv_outbox(r->machine, i, &bytes) == 0)
+			continue;
+		transmit(r, i);
+		r->ended = actions_take(r, &done);
+	}
+	(void)RB_FAIL(RUBATO_ERR_PEER, "%s", text);
+}
+
 static rubato_status rendezvous_end(struct rb_bootstrap *b, bool good)
 {
 	struct rendezvous *r = (struct rendezvous *)b;
-	struct rb_rv_event e = event_now(RB_RV_EV_GIVE_UP, 0);
-	char text[RB_RV_TEXT_MAX];
 
-	if (good || r->ended != RUBATO_OK)
+	if (good)
 		return RUBATO_OK;
-	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-	e.text = text;
-	rb_rv_step(r->machine, &e);
-	r->ended = loop(r);
-	return RB_FAIL(r->ended, "%s", text);
+	rendezvous_leave(b);
+	if (r->ended == RUBATO_OK)
+		r->ended = loop(r);
+	return r->ended;
 }
 
 static void rendezvous_close(struct rb_bootstrap *b)
@@ -835,6 +870,7 @@ rubato_status rb_rendezvous_open(const struct rb_job *job, uint64_t deadline_ns,
 		.rank = job->rank,
 		.rank_count = job->rank_count,
 		.allgather = rendezvous_allgather,
+		.leave = rendezvous_leave,
 		.end = rendezvous_end,
 		.close = rendezvous_close,
 	};

@@ -16,8 +16,8 @@ static const struct bounds {
 	[RB_RV_GATHER] = { 4, 4 + RB_BLOB_BYTES_MAX, true },
 	[RB_RV_TABLE] = { RB_RV_TABLE_HEAD_BYTES, RB_RV_PAYLOAD_MAX, true },
 	[RB_RV_REFUSE] = { 4, 4, false },
-	[RB_RV_FAIL] = { 4, 4 + RB_RV_FAIL_TEXT_MAX, true },
-	[RB_RV_LEAVE] = { 4, 4 + RB_RV_FAIL_TEXT_MAX, true },
+	[RB_RV_FAIL] = { 8, 8 + RB_RV_FAIL_TEXT_MAX, true },
+	[RB_RV_LEAVE] = { 8, 8 + RB_RV_FAIL_TEXT_MAX, true },
 };
 
 enum rb_rv_verdict rb_rv_head_read(const uint8_t bytes[RB_RV_HEAD_BYTES], struct rb_rv_head *head)

@@ -12,7 +12,7 @@
 #include "runtime/startup/bootstrap.h"
 
 #define RB_RV_MAGIC 0x5a524252u /* "RBRZ" */
-#define RB_RV_VERSION 2
+#define RB_RV_VERSION 3
 #define RB_RV_HEAD_BYTES 12
 #define RB_RV_MAC_BYTES 32
 #define RB_RV_NONCE_BYTES 32
@@ -26,7 +26,7 @@
 #define RB_RV_TABLE_HEAD_BYTES 12 /* round, first rank, count: then each blob's size and bytes. */
 #define RB_RV_PAYLOAD_MAX (RB_RV_TABLE_HEAD_BYTES + 4 + RB_BLOB_BYTES_MAX)
 #define RB_RV_MESSAGE_MAX (RB_RV_HEAD_BYTES + RB_RV_PAYLOAD_MAX + RB_RV_MAC_BYTES)
-#define RB_RV_FAIL_BYTES_MAX (RB_RV_HEAD_BYTES + 4 + RB_RV_FAIL_TEXT_MAX + RB_RV_MAC_BYTES)
+#define RB_RV_FAIL_BYTES_MAX (RB_RV_HEAD_BYTES + 8 + RB_RV_FAIL_TEXT_MAX + RB_RV_MAC_BYTES)
 
 enum rb_rv_kind {
 	RB_RV_HELLO = 1, /* Rank to root: nonce, whether it has a secret. */
@@ -37,7 +37,7 @@ enum rb_rv_kind {
 	RB_RV_GATHER,    /* Rank to root: round, its blob. */
 	RB_RV_TABLE,     /* Root to rank: round, some ranks' blobs. */
 	RB_RV_REFUSE,    /* Root to a process that is none of this job's: a reason, no proof. */
-	RB_RV_FAIL,      /* Root to a rank that has proved itself: status and text. */
+	RB_RV_FAIL,      /* Root to a rank that has proved itself: status, over whom, text. */
 	RB_RV_LEAVE,     /* Rank to root: the same: why it gives up. */
 };
 #define RB_RV_KIND_COUNT 11

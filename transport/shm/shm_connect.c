@@ -19,6 +19,7 @@
  * carries a counted reference to the segment object instead of descriptors. The reference travels
  * with the message; whoever closes a socket reads what is left in it, so that none is lost.
  */
+#include "transport/lost.h"
 #include "transport/shm/shm.h"
 
 #include <errno.h>
@@ -819,9 +820,8 @@ static void ends_await(struct meeting *m)
  * are named who have ended, or hung up. */
 static rubato_status cause_find(struct meeting *m, rubato_status err)
 {
-	char text[160], first[200];
-	size_t at = 0;
-	uint32_t count = 0;
+	struct rb_lost lost = { .count = 0 };
+	char first[200];
 
 	if (err != RUBATO_ERR_PEER)
 		return err;
@@ -832,14 +832,11 @@ static rubato_status cause_find(struct meeting *m, rubato_status err)
 			continue;
 		if (m->ep->base.blames == 0)
 			m->ep->base.blames = r + 1;
-		if (at + 16 < sizeof(text))
-			at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%u",
-					       count > 0 ? ", " : "", r);
-		count++;
+		rb_lost_add(&lost, r);
 	}
-	return count == 0 ? RB_FAIL(err, "%s", first)
-			  : RB_FAIL(err, "%s; gone by now: ranks %s (%u of %u)", first, text, count,
-				    m->ep->base.rank_count);
+	return lost.count == 0 ? RB_FAIL(err, "%s", first)
+			       : RB_FAIL(err, "%s; gone by now: ranks %s (%u of %u)", first,
+					 lost.ranks, lost.count, m->ep->base.rank_count);
 }
 
 /*

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/rng.h"
+#include "transport/lost.h"
 #include "transport/ucx/ucx.h"
 
 #define ADDRESS_MAGIC 0x58554252u /* "RBUX" */
@@ -264,6 +265,7 @@ void rb_ucx_look(struct rb_endpoint *ep)
 	peers_check((struct rb_ucx *)ep, 0);
 }
 
+/* One that has ended is lost: the others are to be reached before we give up, and are told. */
 static rubato_status watch_process(struct rb_ucx *ux, struct rb_ucx_peer *peer)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.u32 = peer->rank };
@@ -271,12 +273,19 @@ static rubato_status watch_process(struct rb_ucx *ux, struct rb_ucx_peer *peer)
 	if (peer->pid == (uint32_t)getpid())
 		return RUBATO_OK;
 	peer->pid_fd = rb_process_open((int32_t)peer->pid);
-	if (peer->pid_fd < 0 && !peer->shared && errno != ESRCH && errno != EMFILE)
+	if (peer->pid_fd < 0 && errno == ESRCH) {
+		char reason[sizeof(peer->reason)];
+
+		(void)snprintf(reason, sizeof(reason), "rank %u: process %u ended", peer->rank,
+			       peer->pid);
+		rb_ucx_lose(ux, peer->rank, reason);
+		return RUBATO_OK;
+	}
+	if (peer->pid_fd < 0 && !peer->shared && errno != EMFILE)
 		return RUBATO_OK; /* Its connections tell. */
 	if (peer->pid_fd < 0)
-		return RB_FAIL(errno == ESRCH ? RUBATO_ERR_PEER : RUBATO_ERR_SYSTEM,
-			       "rank %u: watching process %u: %s", peer->rank, peer->pid,
-			       strerror(errno));
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "rank %u: watching process %u: %s", peer->rank,
+			       peer->pid, strerror(errno));
 	ux->pid_count++;
 	if (epoll_ctl(ux->pids_fd, EPOLL_CTL_ADD, peer->pid_fd, &event) != 0)
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
@@ -288,26 +297,28 @@ static rubato_status watch_process(struct rb_ucx *ux, struct rb_ucx_peer *peer)
 /* Over whom we then give up, others are told. */
 static rubato_status lost_while_connecting(struct rb_ucx *ux, uint32_t rank)
 {
-	uint32_t blames = ux->peers[rank].blames, other = rank;
+	uint32_t blames = ux->peers[rank].blames, cause = rank;
+	struct rb_lost lost = { .count = 0 };
 
-	/* The first to be seen need not be the first to go. */
 	rb_ucx_look(&ux->base);
 	for (uint32_t r = 0; r < ux->base.rank_count; r++) {
 		const struct rb_ucx_peer *peer = &ux->peers[r];
 
-		if (!peer->lost || peer->left || r == rank)
+		if (!peer->lost || peer->left)
 			continue;
-		other = r;
+		rb_lost_add(&lost, r);
 		blames = blames > 0 ? blames : peer->blames;
+		cause = ux->peers[cause].gave_up ? r : cause; /* Rather one that said nothing. */
 	}
-	ux->base.blames = blames > 0 ? blames : other + 1;
+	ux->base.blames = blames > 0 ? blames : cause + 1;
 	if (blames > 0 && blames != rank + 1)
 		return RB_FAIL(RUBATO_ERR_PEER,
 			       "while connecting: rank %u gave up because of rank %u", rank,
 			       blames - 1);
-	if (other != rank)
-		return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s; %s", ux->peers[rank].reason,
-			       ux->peers[other].reason);
+	if (lost.count > 1)
+		return RB_FAIL(RUBATO_ERR_PEER,
+			       "while connecting: %s; gone by now: ranks %s (%u of %u)",
+			       ux->peers[rank].reason, lost.ranks, lost.count, ux->base.rank_count);
 	return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s", ux->peers[rank].reason);
 }
 
@@ -336,6 +347,8 @@ static rubato_status peer_open(struct rb_ucx *ux, uint32_t rank, const void *add
 	params.err_mode = peer->shared ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
 	if (here)
 		RB_TRY(watch_process(ux, peer));
+	if (peer->lost)
+		return RUBATO_OK;
 	status = ux->api.ucp_ep_create(ux->worker, &params, &peer->ucp);
 	if (status == UCS_OK)
 		return RUBATO_OK;
@@ -343,8 +356,8 @@ static rubato_status peer_open(struct rb_ucx *ux, uint32_t rank, const void *add
 	err = rb_ucx_failed(ux, status, "connecting to a peer");
 	if (err != RUBATO_ERR_PEER)
 		return err;
-	rb_ucx_lose_by_status(ux, rank, status);
-	return lost_while_connecting(ux, rank);
+	rb_ucx_lose_by_status(ux, rank, status); /* The others are to be told: see above. */
+	return RUBATO_OK;
 }
 
 /* Which of the used peers have not answered: "1,4 (2 of 7)". 0: none. */

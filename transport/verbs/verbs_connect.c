@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "transport/lost.h"
 #include "transport/verbs/verbs_spare.h"
 
 #define ADDRESS_MAGIC 0x56524252u /* "RBRV" */
@@ -420,7 +421,7 @@ static rubato_status peer_open(struct rb_verbs *vb, uint32_t rank, const struct 
 	peer->pid = blob->pid;
 	if (memcmp(blob->host, vb->host, sizeof(vb->host)) == 0)
 		RB_TRY(rb_verbs_watch_process(vb, peer));
-	for (uint32_t i = 0; i < peer->link_count; i++)
+	for (uint32_t i = 0; i < peer->link_count && !peer->lost; i++)
 		RB_TRY(link_open(vb, &peer->links[i], &blob->rails[i]));
 	return RUBATO_OK;
 }
@@ -489,14 +490,29 @@ static rubato_status too_late(const struct rb_verbs *vb, const char *ranks, uint
 /* Over whom we then give up, others are told. */
 static rubato_status lost_while_connecting(struct rb_verbs *vb, uint32_t rank)
 {
-	const struct rb_verbs_peer *peer = &vb->peers[rank];
+	uint32_t blames = vb->peers[rank].blames, cause = rank;
+	struct rb_lost lost = { .count = 0 };
 
-	vb->base.blames = peer->blames > 0 ? peer->blames : rank + 1;
-	if (peer->blames > 0 && peer->blames != rank + 1)
+	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
+		const struct rb_verbs_peer *peer = &vb->peers[r];
+
+		(void)rb_verbs_lose_ended(vb, r);
+		if (!peer->lost || peer->left)
+			continue;
+		rb_lost_add(&lost, r);
+		blames = blames > 0 ? blames : peer->blames;
+		cause = vb->peers[cause].gave_up ? r : cause; /* Rather one that said nothing. */
+	}
+	vb->base.blames = blames > 0 ? blames : cause + 1;
+	if (blames > 0 && blames != rank + 1)
 		return RB_FAIL(RUBATO_ERR_PEER,
 			       "while connecting: rank %u gave up because of rank %u", rank,
-			       peer->blames - 1);
-	return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s", peer->reason);
+			       blames - 1);
+	if (lost.count > 1)
+		return RB_FAIL(RUBATO_ERR_PEER,
+			       "while connecting: %s; gone by now: ranks %s (%u of %u)",
+			       vb->peers[rank].reason, lost.ranks, lost.count, vb->base.rank_count);
+	return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s", vb->peers[rank].reason);
 }
 
 /* To all that have not answered. How many rails are missing though the peer is there. */

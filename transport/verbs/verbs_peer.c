@@ -133,6 +133,7 @@ bool rb_verbs_lose_ended(struct rb_verbs *vb, uint32_t rank)
 
 /* ---- Watching ---- */
 
+/* One that has ended is lost: the others are to be reached before we give up, and are told. */
 rubato_status rb_verbs_watch_process(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.u32 = peer->rank };
@@ -140,8 +141,14 @@ rubato_status rb_verbs_watch_process(struct rb_verbs *vb, struct rb_verbs_peer *
 	if (peer->pid == (uint32_t)getpid())
 		return RUBATO_OK;
 	peer->pid_fd = rb_process_open((int32_t)peer->pid);
-	if (peer->pid_fd < 0 && errno == ESRCH)
-		return RB_FAIL(RUBATO_ERR_PEER, "rank %u: process %u ended", peer->rank, peer->pid);
+	if (peer->pid_fd < 0 && errno == ESRCH) {
+		char reason[RB_VERBS_REASON_BYTES];
+
+		(void)snprintf(reason, sizeof(reason), "rank %u: process %u ended", peer->rank,
+			       peer->pid);
+		rb_verbs_lose(vb, peer->rank, reason);
+		return RUBATO_OK;
+	}
 	if (peer->pid_fd < 0)
 		return RUBATO_OK; /* Its device tells, later. */
 	if (epoll_ctl(vb->watch_fd, EPOLL_CTL_ADD, peer->pid_fd, &event) != 0)

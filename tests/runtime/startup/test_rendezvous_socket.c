@@ -500,7 +500,7 @@ START_TEST(strangers_cannot_keep_ranks_out)
 	member_init(&m[0], job_at(0, 2, port, "the right secret"), 20 * SECOND);
 	ck_assert_int_eq(pthread_create(&m[0].thread, NULL, member_main, &m[0]), 0);
 	for (int i = 0; i < STRANGERS; i++) /* Some silent, some half-way, some junk. */
-		fds[i] = stranger_open(port, "RBRZ\2\1GET / HTTP",
+		fds[i] = stranger_open(port, "RBRZ\3\1GET / HTTP",
 				       i % 3 == 0   ? 0
 				       : i % 3 == 1 ? 5
 						    : 16);
