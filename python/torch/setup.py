@@ -53,7 +53,7 @@ setup(
         ["backend/all.cpp"],
         depends=sorted(f"backend/{path.name}" for path in BACKEND.glob("*.?pp")),
         include_dirs=[include],
-        extra_compile_args=["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter",
+        extra_compile_args=["-O2", "-g0", "-Wall", "-Wextra", "-Wno-unused-parameter",
                             "-fvisibility=hidden"],
         extra_link_args=link,
     )],
