@@ -26,8 +26,7 @@ uint32_t rb_partial_free_contribution(const struct rubato_partial *p)
 {
 	uint32_t i = 0;
 
-	while (i == p->buffers.lease || i == p->buffers.pending || i == p->buffers.joined ||
-	       (p->device.executor != NULL && i == p->device.restored))
+	while (i == p->buffers.lease || i == p->buffers.pending || i == p->buffers.joined)
 		i++;
 	RB_ASSERT(i < RB_PARTIAL_CONTRIBUTIONS);
 	return i;

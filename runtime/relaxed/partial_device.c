@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/hollow.h"
+#include "base/log.h"
 #include "collectives/reduce/identity.h"
 #include "runtime/devices/devices.h"
 #include "runtime/relaxed/partial.h"
@@ -271,6 +272,13 @@ rubato_status rb_partial_device_meet(struct rubato_partial *p, uint64_t *words)
 	if (err != RUBATO_OK || !here) {
 		rb_partial_device_close(p);
 		apart_use(p);
+	}
+	if (err == RUBATO_OK && !here && !rb_comm_in_process(p->comm)) {
+		p->comm->sharing_refused = true;
+		RB_LOG(RB_LOG_INFO,
+		       "rank %u: a partial allreduce goes through the host's memory, as not all "
+		       "ranks could open the others' on devices",
+		       p->config.rank);
 	}
 	rb_engine_leave(&p->comm->engine);
 	return err;

@@ -17,7 +17,7 @@ static void restore(struct rubato_partial *p)
 	else if (p->device.executor != NULL) /* When the application asks. */
 		p->device.restored = p->buffers.joined;
 	else /* Into the pending one: peers may still be reading what was joined. */
-		(void)rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true, NULL);
+		rb_partial_merge(p, p->buffers.pending, p->buffers.joined, true, NULL);
 	p->buffers.joined = RB_PARTIAL_NONE;
 }
 
