@@ -19,7 +19,8 @@ FEW = 10  # Messages there and back; and
 TIMES = {"small": 410, "put": 130, "large": 130, "bare": 130}
 ENVIRONMENT = {**os.environ, "VERBS_MOCK_CONFIG": "devices=1"}  # One rail.
 # libibverbs' own, by the functions of the mock that are entered: what they do is not counted.
-CALLS = ("post_send", "post_recv", "poll_cq", "req_notify_cq", "ibv_reg_mr", "ibv_dereg_mr")
+CALLS = ("post_send", "post_recv", "poll_cq", "req_notify_cq", "ibv_reg_mr", "ibv_reg_mr_iova2",
+         "ibv_dereg_mr")
 
 # The program's loops: not counted.
 OWN = ("message", "transfer", "main", "ours", "queue", "plain", "plain_letter")

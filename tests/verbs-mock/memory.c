@@ -218,13 +218,15 @@ MOCK_API struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_
 
 MOCK_API struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access)
 {
-	return ibv_reg_mr_iova2(pd, address, length, (uintptr_t)address, (unsigned int)access);
+	return mr_make(pd, address, length, (uintptr_t)address, (unsigned int)access,
+		       call_fails(CALL_ibv_reg_mr));
 }
 
 MOCK_API struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length,
 					uint64_t iova, int access)
 {
-	return ibv_reg_mr_iova2(pd, address, length, iova, (unsigned int)access);
+	return mr_make(pd, address, length, iova, (unsigned int)access,
+		       call_fails(CALL_ibv_reg_mr));
 }
 
 MOCK_API struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
