@@ -102,8 +102,7 @@ static bool wants_placement(uint32_t i, bool cyclic)
 
 	for (uint32_t k = 0; k < placements[i].count; k++)
 		n += placements[i].sizes[k];
-	return test_length() != TEST_SHORT ||
-	       ((i + (uint32_t)cyclic) % 3 == 0 && (n <= 6 || !test_is_interpreted()));
+	return test_length() != TEST_SHORT || ((i + (uint32_t)cyclic) % 3 == 0 && n <= 6);
 }
 
 START_TEST(algorithms_are_right_on_any_nodes)
@@ -124,7 +123,7 @@ START_TEST(algorithms_are_right_on_any_nodes)
 			prove(a, &nodes, 1000003);
 		}
 	}
-	uint32_t each = test_is_interpreted() ? 1 : test_length() == TEST_SHORT ? 2 : 8;
+	uint32_t each = test_length() == TEST_SHORT ? 1 : 8;
 	uint32_t least = each * PLACEMENTS;
 
 	ck_assert_uint_gt(proved, least - (a->kind == RB_KIND_BARRIER)); /* It has no counts. */
@@ -182,6 +181,8 @@ START_TEST(both_forms_send_the_same_between_nodes)
 	for (uint32_t i = 0; i < PLACEMENTS; i++) {
 		struct rb_nodes nodes;
 
+		if (test_is_interpreted() && i % 3 != 2)
+			continue;
 		make(&nodes, placements[i].sizes, placements[i].count, i % 2 == 1);
 		for (uint32_t root = 0; root < (rb_algorithm_rooted(a) ? nodes.rank_count : 1);
 		     root++) {
@@ -209,7 +210,7 @@ START_TEST(both_forms_send_the_same_between_nodes)
 				rb_joint_free(&joints[k]);
 		}
 	}
-	ck_assert_uint_gt(messages, 100);
+	ck_assert_uint_gt(messages, test_is_interpreted() ? 50 : 100);
 }
 END_TEST
 
