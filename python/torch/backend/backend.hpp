@@ -131,7 +131,7 @@ class Backend : public c10d::Backend
 	void open(const c10::intrusive_ptr<c10d::Store> &store);
 	rubato_id id_exchange(c10d::Store &store);
 	rubato_comm *comm(const char *name) const;
-	WorkPtr call(const What &what, Tensors ins, Tensors outs, Body body);
+	WorkPtr call(const What &what, const Tensors &ins, const Tensors &outs, Body body);
 	void carry_out(const std::string &name, Timeout timeout, const Moment &moment,
 		       const Body &body);
 	WorkPtr message(const char *name, c10d::OpType type, const Tensors &tensors,

@@ -60,6 +60,12 @@ Work::Work(int rank, c10d::OpType type, std::vector<at::Tensor> inputs,
 {
 }
 
+Work::Work(int rank, c10d::OpType type, std::vector<at::Tensor> outputs)
+    : c10d::Work(rank, type), outputs_(std::move(outputs))
+{
+	completed_ = true;
+}
+
 static void future_set(c10::ivalue::Future &future, const std::vector<at::Tensor> &outputs,
 		       const std::exception_ptr &failure)
 {
@@ -127,6 +133,12 @@ Call::Call(std::shared_ptr<Order> order, std::function<void()> body, int rank, c
 {
 }
 
+Call::Call(int rank, c10d::OpType type, const char *title, std::vector<at::Tensor> outputs,
+	   uint64_t number, milliseconds timeout)
+    : Work(rank, type, std::move(outputs)), title_(title), number_(number), timeout_(timeout)
+{
+}
+
 void Call::run()
 {
 	std::exception_ptr failure;
@@ -177,6 +189,31 @@ void Order::thread_for_more()
 		more_.notify_one();
 }
 
+bool Order::begin()
+{
+	std::lock_guard<std::mutex> lock(mutex_);
+
+	if (closed_ || running_ || !calls_.empty())
+		return false;
+	running_ = true;
+	return true;
+}
+
+void Order::over()
+{
+	running_ = false;
+	done_.notify_all();
+	thread_for_more();
+}
+
+Turn::~Turn()
+{
+	if (!mine_)
+		return;
+	std::lock_guard<std::mutex> lock(order_.mutex_);
+	order_.over();
+}
+
 void Order::first(std::unique_lock<std::mutex> &lock, bool own)
 {
 	c10::intrusive_ptr<Call> call = calls_.front();
@@ -186,10 +223,8 @@ void Order::first(std::unique_lock<std::mutex> &lock, bool own)
 	lock.unlock();
 	call->run();
 	lock.lock();
-	running_ = false;
-	done_.notify_all();
 	following_ += own;
-	thread_for_more();
+	over();
 	lock.unlock();
 	call->future_end();
 	call.reset();

@@ -3,6 +3,7 @@
  *
  * Who waits for one carries out what is in front of it, and then itself: no thread is between a
  * call that blocks and the library. Where nobody waits, a thread does. Only one runs at a time.
+ * A call that blocks and has nothing in front of it takes a turn, without being put in line.
  */
 #pragma once
 
@@ -27,6 +28,8 @@ class Work : public c10d::Work
       public:
 	Work(int rank, c10d::OpType type, std::vector<at::Tensor> inputs,
 	     std::vector<at::Tensor> outputs);
+	/* Over from the start, and not the profiler's. */
+	Work(int rank, c10d::OpType type, std::vector<at::Tensor> outputs);
 	c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 	std::vector<at::Tensor> result() override;
 	void synchronize() override
@@ -52,6 +55,9 @@ class Call : public Work
       public:
 	Call(std::shared_ptr<Order> order, std::function<void()> body, int rank, c10d::OpType type,
 	     const char *title, std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
+	     uint64_t number, std::chrono::milliseconds timeout);
+	/* One that has been carried out. */
+	Call(int rank, c10d::OpType type, const char *title, std::vector<at::Tensor> outputs,
 	     uint64_t number, std::chrono::milliseconds timeout);
 	bool wait(std::chrono::milliseconds timeout) override;
 	uint64_t getSequencenumber() const override
@@ -86,6 +92,9 @@ class Order
 	void end(); /* After a drain. Its threads end. */
 
       private:
+	friend class Turn;
+	bool begin(); /* False: others are in front. */
+	void over();  /* Under the lock. */
 	void work();
 	void first(std::unique_lock<std::mutex> &lock, bool own_thread);
 	void thread_for_more();
@@ -96,6 +105,26 @@ class Order
 	std::vector<std::thread> threads_;
 	size_t following_ = 0; /* Threads that carry out what follows a call, and may wait there. */
 	bool running_ = false, closed_ = false, over_ = false;
+};
+
+/* While it lives nothing else of the order runs; false: others are in front. */
+class Turn
+{
+      public:
+	explicit Turn(Order &order) : order_(order), mine_(order.begin())
+	{
+	}
+	~Turn();
+	Turn(const Turn &) = delete;
+	Turn &operator=(const Turn &) = delete;
+	explicit operator bool() const
+	{
+		return mine_;
+	}
+
+      private:
+	Order &order_;
+	const bool mine_;
 };
 
 } // namespace rubato_torch
