@@ -194,6 +194,44 @@ static rubato_status differing_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* Some rank's driver has no more memory: no rank has it then, and the next one succeeds. */
+static rubato_status lacking_main(rubato_comm *comm, void *arg)
+{
+	struct fake_cuda_control control = { .fail_at = 1, .fail_with = CUDA_ERROR_OUT_OF_MEMORY };
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint64_t failed = app.fake_counts().failed;
+	rubato_partial *p;
+
+	(void)snprintf(control.fail_call, sizeof(control.fail_call), "%s", (const char *)arg);
+	RB_TRY(rubato_barrier(comm));
+	if (rubato_rank(comm) == 1)
+		app.fake_control(&control);
+	RB_TRY(rubato_barrier(comm));
+	EXPECT(rubato_cuda_partial_create(comm, 70001, RUBATO_FLOAT32, RUBATO_MAX, &options, &p) ==
+	       RUBATO_ERR_MEMORY);
+	EXPECT(strstr(rubato_error_text(), "CUDA_ERROR_OUT_OF_MEMORY") != NULL ||
+	       strstr(rubato_error_text(), " could not make it: memory") != NULL);
+	RB_TRY(rubato_barrier(comm));
+	EXPECT(app.fake_counts().failed == failed + 1);
+	RB_TRY(rubato_cuda_partial_create(comm, 70001, RUBATO_FLOAT32, RUBATO_MAX, &options, &p));
+	return rubato_partial_free(p);
+}
+
+START_TEST(creation_fails_everywhere_or_nowhere)
+{
+	static const char *const calls[] = { "cuMemAlloc_v2", "cuMemHostAlloc", "cuMemcpyAsync" };
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		app_open(0);
+		if (app.fake_control != NULL)
+			ck_assert_msg(ranks_run(2, lacking_main, (void *)(uintptr_t)calls[i]) ==
+					      RUBATO_OK,
+				      "%s: %s", calls[i], rubato_error_text());
+		app_close();
+	}
+}
+END_TEST
+
 /* A device that fails in a round, or in a call, ends it for all. */
 static rubato_status broken_main(rubato_comm *comm, void *arg)
 {
@@ -655,6 +693,7 @@ int main(void)
 	tcase_add_test(tc, rounds_hold_what_devices_held);
 	tcase_add_test(tc, rounds_are_the_devices);
 	tcase_add_test(tc, rounds_pass_no_host_memory);
+	tcase_add_test(tc, creation_fails_everywhere_or_nowhere);
 	tcase_add_test(tc, a_device_that_fails_ends_its_rounds);
 	tcase_add_test(tc, gradients_of_devices_are_accumulated);
 	tcase_add_test(tc, lagged_vectors_lie_on_the_device);
