@@ -51,7 +51,7 @@ static void close_with_half(struct conform_rank *r)
 			(void)conform_poll(r);
 			conform_expire(r, since_ns, "an invitation");
 		}
-		CONFORM(other->main == 0, "messages go by rail %u", other->main);
+		CONFORM(other->main->index == 0, "messages go by rail %u", other->main->index);
 		loss(0, 0, 1, 1000);
 		conform_send(r, &q, 1, 7, bytes, BYTES);
 		while (atomic_load(closed) == 0) {

@@ -173,7 +173,7 @@ static uint32_t their_rail(struct fuzz *f)
 {
 	uint8_t which = fuzz_take_u8(&f->script);
 
-	return which < 200 ? f->vb->peers[1].main : which % f->theirs->rail_count;
+	return which < 200 ? f->vb->peers[1].main->index : which % f->theirs->rail_count;
 }
 
 static void they_post(struct fuzz *f, uint32_t rail, struct ibv_send_wr *wr)
@@ -470,7 +470,8 @@ static void poll_once(struct fuzz *f)
 		f->got |= FUZZ_VERBS_LOST;
 		for (uint32_t i = 0; i < REQUESTS; i++)
 			FUZZ_CHECK(f->requests[i].state != RB_REQUEST_PENDING ||
-				   f->requests[i].backend[RB_VERBS_LISTED] != 0 ||
+				   f->requests[i].backend[RB_VERBS_STAGE] ==
+					   RB_VERBS_STAGE_LISTED ||
 				   f->requests[i].peer == 0);
 	}
 	f->got |= f->vb->counts.failed > 0 && !peer_of(f)->lost ? FUZZ_VERBS_DEGRADED : 0;

@@ -504,7 +504,7 @@ static rubato_status another_falls_main(rubato_comm *comm, struct job *job)
 		rail_mend(job, LINK_DOWN);
 	RB_TRY(await_lives(comm));
 	rb_engine_enter(&comm->engine);
-	ck_assert_uint_eq(vb->peers[1 - rubato_rank(comm)].main, 1);
+	ck_assert_uint_eq(vb->peers[1 - rubato_rank(comm)].main->index, 1);
 	rb_engine_leave(&comm->engine);
 	if (rubato_rank(comm) == 0)
 		mock_slow(0, 1, 1, SLOW_US);
@@ -512,7 +512,7 @@ static rubato_status another_falls_main(rubato_comm *comm, struct job *job)
 	RB_TRY(many_messages(comm));
 	RB_TRY(await_fall(comm));
 	rb_engine_enter(&comm->engine);
-	ck_assert_uint_eq(vb->peers[1 - rubato_rank(comm)].main, 1);
+	ck_assert_uint_eq(vb->peers[1 - rubato_rank(comm)].main->index, 1);
 	rb_engine_leave(&comm->engine);
 	return RUBATO_OK;
 }

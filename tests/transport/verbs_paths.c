@@ -159,7 +159,7 @@ static __attribute__((noinline)) void transfer(struct side *from, struct side *t
 	if (flight != NULL) {
 		flight->moved = 0;
 		demand(rb_verbs_write_pieces(vb, flight), "no room for writes");
-		link->unsignalled = RB_VERBS_SIGNAL_EACH; /* The head tells that they have ended. */
+		link->untold = 1; /* The head tells that they have ended. */
 	}
 	demand(rb_verbs_link_say(vb, link, &head, from->region->base, flight != NULL ? 0 : SMALL),
 	       "no room for a message");

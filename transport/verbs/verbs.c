@@ -30,9 +30,15 @@
 
 static void unlist(struct rb_verbs *vb, struct rb_request *request)
 {
-	RB_QUEUE_REMOVE(vb->done_first, vb->done_last, request);
-	request->next = request->previous = NULL;
-	request->backend[RB_VERBS_LISTED] = 0;
+	struct rb_request **at = &vb->done;
+
+	while (*at != request)
+		at = &(*at)->next;
+	*at = request->next;
+	if (*at == NULL)
+		vb->done_end = at;
+	request->next = NULL;
+	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
 }
 
 /* ---- Flights ---- */
@@ -101,6 +107,7 @@ void rb_verbs_post(struct rb_endpoint *ep, struct rb_request *request, enum rb_r
 	carry_out(vb, request);
 	rb_verbs_ring(vb);
 	vb->posting = NULL;
+	rb_verbs_settle(peer);
 }
 
 static bool verbs_recall(struct rb_endpoint *ep, struct rb_request *request)
@@ -134,10 +141,11 @@ static void verbs_cancel(struct rb_endpoint *ep, struct rb_request *request)
 
 	if (request->state != RB_REQUEST_PENDING)
 		return;
-	if (request->backend[RB_VERBS_LISTED] == 0)
+	if (request->backend[RB_VERBS_STAGE] != RB_VERBS_STAGE_LISTED)
 		rb_verbs_withdraw(vb, request);
 	rb_verbs_ring(vb);
-	if (request->backend[RB_VERBS_LISTED] != 0) { /* It has ended, perhaps meanwhile. */
+	/* It has ended, perhaps meanwhile. */
+	if (request->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_LISTED) {
 		unlist(vb, request);
 		request->state = RB_REQUEST_DONE;
 		return;
@@ -167,12 +175,12 @@ static bool verbs_arm(struct rb_endpoint *ep)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 
-	if (vb->done_first != NULL || vb->to_tell != 0)
+	if (vb->done != NULL || vb->to_tell != 0)
 		return false;
 	if (!notify(vb))
 		return false;
 	/* What came before the request rings no bell. */
-	return rb_verbs_progress(vb) == 0 && vb->done_first == NULL && vb->to_tell == 0 &&
+	return rb_verbs_progress(vb) == 0 && vb->done == NULL && vb->to_tell == 0 &&
 	       vb->stirred == NULL;
 }
 
@@ -258,8 +266,8 @@ struct lines {
 static void dump_request(struct rb_verbs *vb, const struct lines *to, const struct rb_request *q)
 {
 	static const char *const kinds[] = { "send", "recv", "put" };
-	static const char *const stages[] = { "done",    "matching", "self",
-					      "waiting", "sending",  "receiving" };
+	static const char *const stages[] = { "done",    "matching",  "self",  "waiting",
+					      "sending", "receiving", "listed" };
 	const struct rb_verbs_flight *flight =
 		rb_verbs_flight_find(vb, q->backend[RB_VERBS_FLIGHT]);
 	char text[160];
@@ -438,6 +446,7 @@ static void queues_size(struct rb_verbs *vb)
 	vb->queue = RB_VERBS_QUEUE_MAX;
 	if (ranks > 256)
 		vb->queue /= vb->rail_count > 2 || ranks > 1024 ? 4 : 2;
+	vb->queue_mask = vb->queue - 1;
 	vb->queue_messages = vb->queue - vb->queue / 16;
 	vb->queue_writes = vb->queue - vb->queue / 16 * 6;
 	vb->cq_entries =
@@ -473,6 +482,8 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 	vb->base.look_ns = LOOK_NS;
 	vb->rounds = RB_VERBS_ROUNDS_PER_CHECK;
 	vb->chain.end = vb->chain.posts;
+	vb->done_end = &vb->done;
+	vb->due = true;
 	for (uint32_t i = 0; i < RB_VERBS_CHAIN; i++) {
 		struct rb_verbs_post *post = &vb->chain.posts[i];
 
@@ -488,6 +499,7 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 					       .num_sge = 1,
 					       .next = last ? NULL : &post[1].request,
 					       .opcode = last ? IBV_WR_SEND : IBV_WR_RDMA_WRITE };
+		post->part.length = RB_VERBS_PIECE_BYTES;
 	}
 	vb->alone.request = (struct ibv_send_wr) { .sg_list = &vb->alone.part,
 						   .num_sge = 1,
@@ -501,6 +513,7 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 		vb->peers[r].vb = vb;
 		vb->peers[r].rank = r;
 		vb->peers[r].pid_fd = -1;
+		vb->peers[r].amiss = true;
 		vb->peers[r].number = vb->peers[r].their_number = RB_VERBS_COUNTS_FROM;
 		vb->peers[r].spent = vb->peers[r].spent_known = RB_VERBS_COUNTS_FROM;
 		vb->peers[r].freed = vb->peers[r].freed_said = RB_VERBS_COUNTS_FROM;

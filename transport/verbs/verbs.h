@@ -102,6 +102,8 @@
 #define RB_VERBS_RECEIVED (UINT64_C(1) << 63) /* | the link's word | slot. */
 #define RB_VERBS_DATAGRAM (UINT64_C(1) << 62) /* | slot; or, sent, RB_VERBS_DATAGRAMS. */
 #define RB_VERBS_RANK_BITS 20
+#define RB_VERBS_LINK_BITS 20
+#define RB_VERBS_NOTHING UINT32_MAX /* No completion's upper half. */
 #define RB_VERBS_DATAGRAMS 64u
 /* What watch_fd tells of, beside the ranks of processes: a rail's events are EVENTS + its index. */
 #define RB_VERBS_WATCH_EVENTS (UINT32_MAX - RB_VERBS_RAILS_MAX)
@@ -142,11 +144,15 @@ struct rb_verbs_out {
 struct rb_verbs_entry {             /* Of a send queue. */
 	struct rb_verbs_slot *slot; /* Given back when it completes, or NULL. */
 	uint64_t flight;            /* 0: none. */
-	uint64_t offset;            /* Of an RDMA write. */
-	uint32_t bytes;             /* Likewise. */
-	uint8_t message;            /* enum rb_verbs_message; 0: an RDMA write. */
-	uint8_t tries;              /* That failed by themselves. */
-	uint16_t writes;            /* Of that flight, all that it has: just before this message. */
+	union {
+		uint64_t offset; /* Of an RDMA write. */
+		struct rb_verbs_flight
+			*burst; /* Of a message behind `writes`; it may have ended. */
+	};
+	uint32_t bytes;  /* Likewise. */
+	uint8_t message; /* enum rb_verbs_message; 0: an RDMA write. */
+	uint8_t tries;   /* That failed by themselves. */
+	uint16_t writes; /* Of that flight, all that it has: folded before this message. */
 };
 
 struct rb_verbs_post {
@@ -187,18 +193,18 @@ struct rb_verbs_invite {
 
 /* Where a request is: request->backend[RB_VERBS_STAGE]. */
 enum rb_verbs_stage {
-	RB_VERBS_STAGE_NONE,      /* Done, or in the list of completed ones. */
+	RB_VERBS_STAGE_NONE,      /* Being posted, or done. */
 	RB_VERBS_STAGE_MATCHING,  /* A receive in the matcher; with a flight: it has invited. */
 	RB_VERBS_STAGE_SELF,      /* A send to oneself, an arrival in the matcher. */
 	RB_VERBS_STAGE_WAITING,   /* A send, announced, in the matcher of what leaves. */
 	RB_VERBS_STAGE_SENDING,   /* A send that serves an invitation, or a put. */
 	RB_VERBS_STAGE_RECEIVING, /* A receive whose message comes. */
+	RB_VERBS_STAGE_LISTED,    /* It has ended: in the list of completed ones. */
 };
 enum rb_verbs_word {
 	RB_VERBS_STAGE,
 	RB_VERBS_FLIGHT, /* Id, or 0. */
 	RB_VERBS_OTHER,  /* SELF: its arrival. */
-	RB_VERBS_LISTED, /* In the list of completed ones. */
 	RB_VERBS_WORDS,
 };
 
@@ -261,7 +267,8 @@ struct rb_verbs_link { /* A peer over a rail. */
 	char refusal[64];               /* why it failed. */
 	uint32_t life;                  /* How often it was made anew; */
 	uint32_t made;                  /* its queue pair was made. */
-	uint64_t word;                  /* Of its completions: that and the peer's rank. */
+	uint64_t word;                  /* Of its completions: that and its place in vb->links; */
+	uint32_t sent_as, received_as;  /* the upper half of their wr_id. */
 	uint32_t qp_number;             /* Theirs; 0: not known yet. */
 	bool heard;                     /* It can receive, and was greeted. */
 	bool greeted;                   /* Its HELLO came. */
@@ -276,7 +283,8 @@ struct rb_verbs_link { /* A peer over a rail. */
 	uint32_t posted, retired;  /* Entries of the send queue, ever. */
 	uint32_t ended;            /* In error, up to there; they are not retired. */
 	uint32_t unposted;         /* The last so many the device never got. */
-	uint32_t unsignalled;      /* The last so many tell no completion. */
+	uint32_t untold;           /* The next but so many tells its completion at the latest. */
+	uint32_t folded;           /* Bursts under way: see verbs_burst.c. */
 	uint64_t bytes_out;        /* Of writes under way. */
 	bool broken;               /* An entry has ended in error. */
 	bool probing;              /* A write of no bytes asks whether it is there; */
@@ -298,9 +306,9 @@ struct rb_verbs_peer {
 	struct rb_verbs *vb;
 	uint32_t rank, pid;
 	int pid_fd;                  /* Same host: tells when the process has ended; else -1. */
-	struct rb_verbs_link *links; /* One for each rail that both have. */
+	struct rb_verbs_link *links; /* One for each rail that both have; */
+	struct rb_verbs_link *main;  /* the stream's. */
 	uint8_t link_count;
-	uint8_t main;            /* The stream's. */
 	uint8_t live;            /* Links. */
 	uint8_t slots_each;      /* Of a link: */
 	uint8_t half;            /* Of `window`. */
@@ -317,7 +325,9 @@ struct rb_verbs_peer {
 		};
 		uint64_t halts; /* 0: none of these. */
 	};
-	uint32_t may; /* Small messages leave, so many, without a look at what there is room for. */
+	/* What the short ways ask, instead of all that is rare: */
+	uint32_t may; /* Small messages leave, so many: nothing is in their way, there is room. */
+	bool amiss;   /* What comes is looked at closely: a link is not live, or something waits. */
 	bool mends;   /* So does its end: see `mending` in transport.h. */
 	bool used;    /* Named in connect(). */
 	bool left;    /* It said BYE. */
@@ -422,7 +432,7 @@ struct rb_verbs {
 	struct rb_verbs_listener *listener;
 	uint32_t by_tcp; /* Peers. */
 	bool connecting;
-	uint32_t queue;              /* Entries of a send queue; a power of 2: */
+	uint32_t queue, queue_mask;  /* Entries of a send queue, a power of 2; less one: */
 	uint32_t queue_messages;     /* so many for messages, the rest is CREDIT's; */
 	uint32_t queue_writes;       /* so many for writes, that messages find room. */
 	struct rb_verbs_link *links; /* All peers', */
@@ -446,9 +456,10 @@ struct rb_verbs {
 	uint32_t to_tell;       /* Lost peers that failure() has not given out. */
 	uint64_t random;
 	struct rb_verbs_peer *stirred; /* Something came of them. */
+	bool due; /* Polls look further: something is stirred, or in the chain; or several rails. */
 	struct rb_request *posting;
-	struct rb_request *done_first, *done_last;
-	struct rb_verbs_flight **flights; /* In chunks. */
+	struct rb_request *done, **done_end; /* Where the next one goes. */
+	struct rb_verbs_flight **flights;    /* In chunks. */
 	uint32_t flight_count;
 	struct rb_verbs_flight *flight_free;
 	struct rb_verbs_chunk *chunks;
@@ -489,7 +500,21 @@ static inline struct rb_verbs_peer *rb_verbs_peer_of(struct rb_verbs *vb, uint32
 /* The stream's link; it is not live where there is none that is. */
 static inline struct rb_verbs_link *rb_verbs_main(const struct rb_verbs_peer *peer)
 {
-	return &peer->links[peer->main];
+	return peer->main;
+}
+
+/* Something of a peer's is not as it mostly is: until it is settled, all is looked at. */
+static inline void rb_verbs_amiss(struct rb_verbs_peer *peer)
+{
+	peer->may = 0;
+	peer->amiss = true;
+}
+
+/* A link of it is not live, or has something to say. */
+static inline void rb_verbs_trouble(struct rb_verbs_peer *peer)
+{
+	peer->troubled = true;
+	rb_verbs_amiss(peer);
 }
 
 static inline bool rb_verbs_is_live(const struct rb_verbs_link *link)
@@ -501,13 +526,13 @@ static inline struct rb_verbs_entry *rb_verbs_entry_at(const struct rb_verbs *vb
 						       const struct rb_verbs_link *link,
 						       uint32_t number)
 {
-	return &link->entries[number & (vb->queue - 1)];
+	return &link->entries[number & vb->queue_mask];
 }
 
 /* Whether a completion of the peer's is of the link's queue pair. */
 static inline bool rb_verbs_is_of_life(const struct rb_verbs_link *link, uint64_t wr_id)
 {
-	return ((wr_id ^ link->word) >> (32 + RB_VERBS_RANK_BITS) & 63) == 0;
+	return ((wr_id ^ link->word) >> (32 + RB_VERBS_LINK_BITS) & 63) == 0;
 }
 
 /* For what a peer sends, over all links: fewer in large jobs. */
@@ -556,7 +581,7 @@ static inline uint64_t rb_verbs_flight_id(const struct rb_verbs_flight *flight)
 {
 	return (uint64_t)flight->generation << 32 | (flight->index + 1);
 }
-/* One of those that are free. */
+/* One of those that are free; keys are the caller's to set. */
 static inline struct rb_verbs_flight *rb_verbs_flight_take(struct rb_verbs *vb,
 							   struct rb_request *request)
 {
@@ -564,8 +589,6 @@ static inline struct rb_verbs_flight *rb_verbs_flight_take(struct rb_verbs *vb,
 
 	vb->flight_free = flight->next;
 	flight->request = request;
-	memset(flight->local_keys, 0, sizeof(flight->local_keys));
-	memset(flight->keys, 0, sizeof(flight->keys));
 	flight->states = 0;
 	flight->used = true;
 	flight->invite = flight->address = flight->moved = 0;
@@ -582,11 +605,21 @@ RB_NODISCARD static inline rubato_status rb_verbs_flight_begin(struct rb_verbs *
 	if (vb->flight_free == NULL)
 		RB_TRY(rb_verbs_flights_grow(vb));
 	*out = rb_verbs_flight_take(vb, request);
+	memset((*out)->local_keys, 0, sizeof((*out)->local_keys));
+	memset((*out)->keys, 0, sizeof((*out)->keys));
 	return RUBATO_OK;
 }
 void rb_verbs_flight_rest(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 /* False: some registration stays. */
 bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight);
+/* Of one that has nothing any more, with its request. */
+static inline void rb_verbs_flight_free(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	flight->used = false;
+	flight->generation++; /* Whatever still speaks of this id finds nothing. */
+	flight->next = vb->flight_free;
+	vb->flight_free = flight;
+}
 static inline void rb_verbs_flight_end(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	RB_ASSERT(flight->used);
@@ -596,24 +629,28 @@ static inline void rb_verbs_flight_end(struct rb_verbs *vb, struct rb_verbs_flig
 		(void)rb_verbs_unregister(vb, flight);
 	flight->request->backend[RB_VERBS_FLIGHT] = 0;
 	flight->request = NULL;
-	flight->used = false;
-	flight->generation++; /* Whatever still speaks of this id finds nothing. */
-	flight->next = vb->flight_free;
-	vb->flight_free = flight;
+	rb_verbs_flight_free(vb, flight);
+}
+/* To what the next poll lists. */
+static inline void rb_verbs_done_add(struct rb_verbs *vb, struct rb_request *request)
+{
+	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_LISTED;
+	request->next = NULL;
+	*vb->done_end = request;
+	vb->done_end = &request->next;
 }
 /* Ends a request: DONE at once if its post is still under way, else when poll lists it. Its flight,
  * if it has one, has ended. */
 static inline void rb_verbs_list(struct rb_verbs *vb, struct rb_request *request,
 				 rubato_status status)
 {
-	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
 	request->status = status;
 	if (vb->posting == request) {
+		request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
 		request->state = RB_REQUEST_DONE;
 		return;
 	}
-	request->backend[RB_VERBS_LISTED] = 1;
-	RB_QUEUE_ADD(vb->done_first, vb->done_last, request);
+	rb_verbs_done_add(vb, request);
 }
 /* Likewise; its flight ends, too. */
 static inline void rb_verbs_complete(struct rb_verbs *vb, struct rb_request *request,
@@ -636,6 +673,7 @@ static inline void rb_verbs_stir(struct rb_verbs *vb, struct rb_verbs_peer *peer
 	if (peer->is_stirred)
 		return;
 	peer->is_stirred = true;
+	vb->due = true;
 	peer->next_stirred = vb->stirred;
 	vb->stirred = peer;
 }
@@ -648,6 +686,8 @@ void rb_verbs_move(struct rb_verbs *vb, uint64_t until_ns);
 struct rb_request *rb_verbs_poll(struct rb_endpoint *ep);
 void rb_verbs_send(struct rb_endpoint *ep, struct rb_request *request);
 void rb_verbs_recv(struct rb_endpoint *ep, struct rb_request *request);
+/* Whether something of a peer's is amiss still. */
+void rb_verbs_settle(struct rb_verbs_peer *peer);
 /* What one look at completions gives, and what follows from it. */
 void rb_verbs_glance(struct rb_verbs *vb);
 /* Completions, as far as there are, and what follows from them; how many. */
@@ -762,34 +802,9 @@ static inline void rb_verbs_cm_close(struct rb_verbs *vb)
 }
 #endif
 
-/* verbs_link.c */
-/* The link has failed: what it owes is done again elsewhere, over TCP if it was the last one;
- * where there is none, the peer is lost for this reason. */
-void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const char *reason);
-/* By what a completion said. */
-void rb_verbs_link_fail_by(struct rb_verbs *vb, struct rb_verbs_link *link, const char *what,
-			   const struct ibv_wc *wc);
-/* All links of a rail, where there are others: its port is down; or its device has failed, and the
- * last ones of peers fail as well. */
-void rb_verbs_rail_fail(struct rb_verbs *vb, struct rb_verbs_rail *rail, const char *what);
-/* Its port is active again. */
-void rb_verbs_rail_rise(struct rb_verbs *vb, struct rb_verbs_rail *rail);
+/* verbs_link.c (verbs_link.h) */
 /* It was being made, and is there. */
 void rb_verbs_link_lives(struct rb_verbs *vb, struct rb_verbs_link *link);
-/* Whatever can go on of a peer's links that are not live. */
-void rb_verbs_links_step(struct rb_verbs *vb, struct rb_verbs_peer *peer);
-void rb_verbs_link_tick(struct rb_verbs *vb, struct rb_verbs_link *link, bool ask);
-/* RESUME, RISE. */
-void rb_verbs_resume_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
-			     const struct rb_verbs_head *head);
-void rb_verbs_rise_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer, const void *payload,
-			   size_t bytes);
-/* Of a peer that is lost: its links are in error; nothing is done again. */
-void rb_verbs_links_end(struct rb_verbs *vb, struct rb_verbs_peer *peer);
-/* Whether a way to it is being mended, which the progress thread has to know. */
-void rb_verbs_mends(struct rb_verbs *vb, struct rb_verbs_peer *peer);
-/* All that was posted to it has ended, with its queue pair. */
-void rb_verbs_link_close(struct rb_verbs *vb, struct rb_verbs_link *link);
 
 /* verbs_tcp.c */
 /* Listens; where that cannot be had a peer is lost with its last rail. Errors: MEMORY, SYSTEM. */

@@ -2,10 +2,12 @@
  * verbs_burst.c -- puts and large messages of which one doorbell posts all.
  *
  * The writes are filled where they are posted from, each in the place of one that was like it, and
- * behind them the message that ends them, whose completion tells of all. So go requests of a few
- * pieces, to a peer that has one link, to which nothing waits or is amiss: that is tried before
- * anything is changed. What does not leave so goes by the way that knows all cases
- * (verbs_memory.c, verbs_large.c); what becomes of it is the same.
+ * behind them the message that ends them, whose completion tells of all. They are folded: the
+ * queue has places for them, but only the message's entry is filled, and has how many there are;
+ * all have the number of the first. Where something fails they are unfolded, and are as others
+ * are. So go requests of a few pieces, to a peer that has one link, to which nothing waits or is
+ * amiss: that is tried before anything is changed. What does not leave so goes by the way that
+ * knows all cases (verbs_memory.c, verbs_large.c); what becomes of it is the same.
  */
 #include "transport/verbs/verbs_payload.h"
 #include "transport/verbs/verbs_posts.h"
@@ -14,16 +16,18 @@
 
 /* ---- Posts ---- */
 
-/* Room for a message, and `writes` before it, to a peer of one link. */
-static inline bool has_way(const struct rb_verbs *vb, const struct rb_verbs_peer *peer,
-			   uint32_t writes)
+/* A message may leave for a peer of one link, and has all that a flight needs. */
+static inline bool has_way(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
 {
-	const struct rb_verbs_link *link = peer->links;
+	return peer->may > 0 && peer->link_count == 1 && vb->free_slots != NULL &&
+	       vb->flight_free != NULL;
+}
 
-	return peer->link_count == 1 && rb_verbs_is_free(vb, peer) && vb->free_slots != NULL &&
-	       vb->flight_free != NULL && rb_verbs_is_live(link) &&
-	       rb_verbs_slots_used(link) < peer->half &&
-	       rb_verbs_has_entries(link, vb->queue_writes - writes);
+/* Likewise, with writes before it. */
+static inline bool has_way_for_writes(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
+{
+	return has_way(vb, peer) &&
+	       rb_verbs_has_entries(peer->links, vb->queue_writes - RB_VERBS_PIECES_OUT);
 }
 
 /* The registration of the region that holds the request's buffer, the host's; or NULL. */
@@ -57,12 +61,6 @@ static inline struct rb_verbs_slot *slot_of(struct rb_verbs *vb)
 	return slot;
 }
 
-/* So many small messages less find room. */
-static inline void may_less(struct rb_verbs_peer *peer, uint32_t entries)
-{
-	peer->may = peer->may > entries ? peer->may - entries : 0;
-}
-
 /* ---- Writes ---- */
 
 /* How many of the burst's posts from `first` on were not posted. */
@@ -76,70 +74,98 @@ static uint32_t unposted_of(const struct rb_verbs *vb, const struct rb_verbs_pos
 	return (uint32_t)(end - (at < end ? at : first));
 }
 
-/* What the writes of a flight have in common. */
-struct span {
-	uint64_t id, word, from, to;
-	uint32_t local, remote;
-};
-
-static inline void write_set(struct rb_verbs_entry *entry, struct rb_verbs_post *post,
-			     const struct span *span, uint32_t number, uint64_t at, uint32_t bytes)
-{
-	entry->slot = NULL;
-	entry->flight = span->id;
-	entry->offset = at;
-	entry->bytes = bytes;
-	entry->message = entry->tries = 0;
-	entry->writes = 0;
-	post->request.wr_id = span->word | number;
-	post->part = (struct ibv_sge) { span->from + at, bytes, span->local };
-	post->request.wr.rdma.remote_addr = span->to + at;
-	post->request.wr.rdma.rkey = span->remote;
-}
-
 /* All of a flight, between registered memory, and its end: `message`. */
 static inline void burst(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 			 struct rb_verbs_flight *flight, uint8_t message)
 {
 	struct rb_verbs_link *link = peer->links;
 	const struct rb_request *request = flight->request;
-	const struct span span = { rb_verbs_flight_id(flight), link->word,
-				   (uintptr_t)request->buffer, flight->address,
-				   flight->local_keys[0],      flight->keys[0] };
-	size_t bytes = request->size_bytes, at = 0;
-	uint32_t more = (uint32_t)((bytes - 1) / RB_VERBS_PIECE_BYTES), number = link->posted;
-	struct rb_verbs_post *end = &vb->burst[RB_VERBS_PIECES_OUT], *first = end - 1 - more;
-	struct rb_verbs_post *post = first;
+	size_t bytes = request->size_bytes;
+	uintptr_t from = (uintptr_t)request->buffer, to = flight->address;
+	uint32_t writes = (uint32_t)((bytes - 1) / RB_VERBS_PIECE_BYTES) + 1;
+	uint32_t number = link->posted + writes;
+	uint64_t name = link->word | link->posted;
+	struct rb_verbs_post *end = &vb->burst[RB_VERBS_PIECES_OUT], *first = end - writes;
 	struct rb_verbs_slot *slot = slot_of(vb);
-	struct rb_verbs_entry *last;
+	struct rb_verbs_entry *last = rb_verbs_entry_at(vb, link, number);
 	struct ibv_send_wr *bad = NULL;
 	int error;
 
+	rb_verbs_settled_check(vb, peer);
 	flight->rails = 1;
 	flight->finished = true;
-	flight->out = more + 1;
+	flight->out = writes;
 	flight->moved = bytes;
 	link->bytes_out += bytes;
 	vb->base.bytes_sent += bytes;
-	may_less(peer, more + 2);
-	for (; post < end - 1; post++, number++, at += RB_VERBS_PIECE_BYTES)
-		write_set(rb_verbs_entry_at(vb, link, number), post, &span, number, at,
-			  RB_VERBS_PIECE_BYTES);
-	write_set(rb_verbs_entry_at(vb, link, number), post, &span, number, at,
-		  (uint32_t)(bytes - at));
-	number++;
+	peer->may--; /* Writes leave room for as many messages as it counts. */
+	end[-1].part.length = (uint32_t)((bytes - 1) % RB_VERBS_PIECE_BYTES) + 1;
+	for (struct rb_verbs_post *post = first; post < end; post++) {
+		post->request.wr_id = name;
+		post->part.addr = from;
+		post->part.lkey = flight->local_keys[0];
+		post->request.wr.rdma.remote_addr = to;
+		post->request.wr.rdma.rkey = flight->keys[0];
+		from += RB_VERBS_PIECE_BYTES;
+		to += RB_VERBS_PIECE_BYTES;
+	}
 	link->posted = number + 1;
-	link->unsignalled = 0;
-	end->request.wr_id = span.word | number;
-	end->request.send_flags = IBV_SEND_SIGNALED;
+	link->untold = RB_VERBS_SIGNAL_EACH;
+	link->folded++;
+	end->request.wr_id = link->word | number;
 	rb_verbs_head_set(slot->head, peer, request, message, 0, 0, flight->invite);
-	last = rb_verbs_entry_at(vb, link, number);
-	rb_verbs_message_set(vb, link, peer, end, last, slot, message, 0);
-	last->flight = span.id;
-	last->writes = (uint16_t)(more + 1);
+	rb_verbs_message_set(vb, link, peer, end, last, slot, message, 0, IBV_SEND_SIGNALED);
+	last->flight = rb_verbs_flight_id(flight);
+	last->burst = flight;
+	last->writes = (uint16_t)writes;
 	error = ibv_post_send(link->qp, &first->request, &bad);
 	if (error != 0)
 		rb_verbs_post_failed(vb, link, unposted_of(vb, first, bad), error);
+}
+
+/* The entries of a burst's writes, as if each had been posted by itself. */
+static void unfold_one(struct rb_verbs *vb, struct rb_verbs_link *link, struct rb_verbs_entry *last,
+		       uint32_t number)
+{
+	const struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, last->flight);
+	uint64_t bytes = flight != NULL ? flight->moved : 0; /* It may have ended with its peer. */
+
+	for (uint32_t i = 0; i < last->writes; i++) {
+		uint64_t offset = (uint64_t)i * RB_VERBS_PIECE_BYTES;
+		uint64_t left = bytes > offset ? bytes - offset : 0;
+
+		*rb_verbs_entry_at(vb, link, number - last->writes + i) = (struct rb_verbs_entry) {
+			.flight = last->flight,
+			.offset = offset,
+			.bytes = left < RB_VERBS_PIECE_BYTES ? (uint32_t)left : RB_VERBS_PIECE_BYTES
+		};
+	}
+	last->writes = 0;
+}
+
+void rb_verbs_unfold(struct rb_verbs *vb, struct rb_verbs_link *link)
+{
+	uint32_t number = link->posted; /* From the end: before it there is nothing to be read. */
+
+	while (link->folded > 0 && number != link->retired) {
+		struct rb_verbs_entry *entry = rb_verbs_entry_at(vb, link, --number);
+		uint32_t writes = entry->writes;
+
+		if (writes == 0)
+			continue;
+		unfold_one(vb, link, entry, number);
+		number -= writes;
+		link->folded--;
+	}
+	RB_ASSERT(link->folded == 0);
+}
+
+static __attribute__((noinline)) void put_any(struct rb_endpoint *ep, struct rb_request *put)
+{
+	if (rb_verbs_refill((struct rb_verbs *)ep, put->peer))
+		rb_verbs_put(ep, put);
+	else
+		rb_verbs_post(ep, put, RB_REQUEST_PUT, rb_verbs_post_put);
 }
 
 void rb_verbs_put(struct rb_endpoint *ep, struct rb_request *put)
@@ -151,10 +177,10 @@ void rb_verbs_put(struct rb_endpoint *ep, struct rb_request *put)
 	struct rb_verbs_flight *flight;
 
 	if (mr == NULL || put->peer >= ep->rank_count || put->size_bytes - 1 >= BYTES_MAX ||
-	    !has_way(vb, peer, RB_VERBS_PIECES_OUT) || remote->base.peer != put->peer ||
+	    !has_way_for_writes(vb, peer) || remote->base.peer != put->peer ||
 	    put->size_bytes > remote->base.size_bytes ||
 	    put->remote_offset > remote->base.size_bytes - put->size_bytes) {
-		rb_verbs_post(ep, put, RB_REQUEST_PUT, rb_verbs_post_put);
+		put_any(ep, put);
 		return;
 	}
 	begin(put, RB_REQUEST_PUT, RB_VERBS_STAGE_SENDING);
@@ -185,15 +211,18 @@ static inline bool registered(struct rb_verbs *vb, struct rb_verbs_flight *fligh
 			      const struct ibv_mr *mr, bool written)
 {
 	if (mr == NULL)
-		return rb_verbs_register(vb, flight, written) == RUBATO_OK &&
-		       flight->local_keys[0] != 0;
+		mr = flight->mrs[0] = rb_verbs_host_register(
+			vb, vb->rails[0].pd, flight->request->buffer, flight->request->size_bytes,
+			written ? RB_VERBS_ACCESS_REMOTE : 0);
+	if (mr == NULL)
+		return false;
 	flight->local_keys[0] = mr->lkey;
 	if (written)
 		flight->keys[0] = mr->rkey;
 	return true;
 }
 
-static bool send_large(struct rb_verbs *vb, struct rb_request *send)
+static inline bool send_large(struct rb_verbs *vb, struct rb_request *send)
 {
 	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, send->peer);
 	const struct ibv_mr *mr = region_of(vb, send);
@@ -207,7 +236,7 @@ static bool send_large(struct rb_verbs *vb, struct rb_request *send)
 	rb_verbs_glance(vb); /* Perhaps its invitation has come. */
 	bucket = &peer->outgoing.arrivals[rb_match_bucket(send->tag)];
 	invite = invite_of(*bucket, send);
-	if (invite == NULL || !has_way(vb, peer, RB_VERBS_PIECES_OUT))
+	if (invite == NULL || !has_way_for_writes(vb, peer))
 		return false;
 	begin(send, RB_REQUEST_SEND, RB_VERBS_STAGE_SENDING);
 	flight = rb_verbs_flight_take(vb, send);
@@ -226,15 +255,24 @@ static bool send_large(struct rb_verbs *vb, struct rb_request *send)
 	return true;
 }
 
+static __attribute__((noinline)) void send_large_any(struct rb_endpoint *ep,
+						     struct rb_request *send)
+{
+	if (rb_verbs_refill((struct rb_verbs *)ep, send->peer))
+		rb_verbs_send_large(ep, send);
+	else
+		rb_verbs_post(ep, send, RB_REQUEST_SEND, rb_verbs_post_send);
+}
+
 void rb_verbs_send_large(struct rb_endpoint *ep, struct rb_request *send)
 {
 	if (!send_large((struct rb_verbs *)ep, send))
-		rb_verbs_post(ep, send, RB_REQUEST_SEND, rb_verbs_post_send);
+		send_large_any(ep, send);
 }
 
 /* ---- Invitations ---- */
 
-static bool recv_large(struct rb_verbs *vb, struct rb_request *receive)
+static inline bool recv_large(struct rb_verbs *vb, struct rb_request *receive)
 {
 	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, receive->peer);
 	const struct ibv_mr *mr = region_of(vb, receive);
@@ -242,7 +280,7 @@ static bool recv_large(struct rb_verbs *vb, struct rb_request *receive)
 	struct rb_verbs_flight *flight;
 	struct rb_verbs_slot *slot;
 
-	if (receive->peer >= vb->base.rank_count || !has_way(vb, peer, 0) ||
+	if (receive->peer >= vb->base.rank_count || !has_way(vb, peer) ||
 	    peer->match.arrival_count > 0 || rb_verbs_is_device(receive) ||
 	    rb_tag_class_of(receive->tag) == RB_TAG_P2P)
 		return false;
@@ -258,15 +296,25 @@ static bool recv_large(struct rb_verbs *vb, struct rb_request *receive)
 			  receive->size_bytes, rb_verbs_flight_id(flight));
 	target = (struct rb_verbs_target *)(void *)(slot->head + 1);
 	target->address = (uintptr_t)receive->buffer;
-	memcpy(target->keys, flight->keys, sizeof(target->keys));
+	memset(target->keys, 0, sizeof(target->keys));
+	target->keys[0] = flight->keys[0];
 	target->send = 0;
-	may_less(peer, 1);
+	peer->may--;
 	rb_verbs_slot_send(vb, peer->links, peer, slot, RB_VERBS_CLEAR, sizeof(*target));
 	return true;
+}
+
+static __attribute__((noinline)) void recv_large_any(struct rb_endpoint *ep,
+						     struct rb_request *receive)
+{
+	if (rb_verbs_refill((struct rb_verbs *)ep, receive->peer))
+		rb_verbs_recv_large(ep, receive);
+	else
+		rb_verbs_post(ep, receive, RB_REQUEST_RECV, rb_verbs_post_recv);
 }
 
 void rb_verbs_recv_large(struct rb_endpoint *ep, struct rb_request *receive)
 {
 	if (!recv_large((struct rb_verbs *)ep, receive))
-		rb_verbs_post(ep, receive, RB_REQUEST_RECV, rb_verbs_post_recv);
+		recv_large_any(ep, receive);
 }

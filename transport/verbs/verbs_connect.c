@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "transport/lost.h"
+#include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_spare.h"
 
 #define ADDRESS_MAGIC 0x56524252u /* "RBRV" */
@@ -351,16 +352,18 @@ static rubato_status links_open(struct rb_verbs *vb, uint32_t count)
 	struct rb_verbs_link *link;
 	struct rb_verbs_entry *entries;
 
-	if (count == 0)
+	RB_ASSERT(count < 1u << RB_VERBS_LINK_BITS);
+	/* Completions of datagrams seem to have the first one. */
+	link = vb->links = calloc(count + 1, sizeof(*link));
+	if (link != NULL && count == 0)
 		return RUBATO_OK;
-	link = vb->links = calloc(count, sizeof(*link));
 	entries = vb->entries = calloc((size_t)count * vb->queue, sizeof(*entries));
 	if (link == NULL || entries == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "verbs: no memory for %u links", count);
 	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
 		struct rb_verbs_peer *peer = &vb->peers[r];
 
-		peer->links = link;
+		peer->links = peer->main = link;
 		for (uint32_t i = 0; i < peer->link_count; i++, link++, entries += vb->queue) {
 			link->peer = peer;
 			link->rail = &vb->rails[i];
@@ -713,6 +716,7 @@ static void say_goodbye(struct rb_verbs *vb, bool abort, uint64_t deadline_ns)
 			continue;
 		rb_verbs_tell(vb, r, &head, vb->base.last_words, words ? RB_LAST_WORDS_BYTES : 0);
 		peer->parted = true;
+		rb_verbs_amiss(peer);
 	}
 	rb_verbs_ring(vb);
 	while (!all_left(vb) && rb_clock_ns() < until_ns)

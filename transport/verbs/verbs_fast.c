@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_payload.h"
 #include "transport/verbs/verbs_posts.h"
 
@@ -16,29 +17,7 @@
 #define ROUNDS 4       /* Of progress, in a poll. Guess. */
 #define COMPLETIONS 16 /* Taken at a time. */
 
-/* Most are short; a call takes longer than they do. */
-static ALWAYS_INLINE void copy(void *to, const void *from, size_t bytes)
-{
-	uint64_t first, last;
-
-	if (bytes - 8 > 8) {
-		if (bytes > 0)
-			memcpy(to, from, bytes);
-		return;
-	}
-	memcpy(&first, from, 8);
-	memcpy(&last, (const uint8_t *)from + bytes - 8, 8);
-	memcpy(to, &first, 8);
-	memcpy((uint8_t *)to + bytes - 8, &last, 8);
-}
-
 /* ---- Posts ---- */
-
-/* Nothing is in the way of a peer's stream, and no invitation is to be looked at. */
-static ALWAYS_INLINE bool is_free(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
-{
-	return rb_verbs_is_free(vb, peer) && peer->outgoing.arrival_count == 0;
-}
 
 /* So many small messages find room: at the peer, so that nobody need look for more, in the queue,
  * and by their units. */
@@ -50,21 +29,44 @@ static uint32_t room_of(const struct rb_verbs *vb, const struct rb_verbs_peer *p
 	uint32_t units = (RB_VERBS_UNITS_MAX - (peer->spent - peer->spent_known)) /
 			 rb_verbs_units(RB_VERBS_PAYLOAD_MAX);
 	uint32_t room = used < most ? most - used : 0;
+	/* Beside all writes that may be under way, one of whose ends is a message, too. */
+	uint32_t beside = vb->queue_messages - vb->queue_writes - 1;
 
 	if (under_way >= vb->queue_messages)
 		return 0;
 	room = room < vb->queue_messages - under_way ? room : vb->queue_messages - under_way;
+	room = room < beside ? room : beside;
 	return room < units ? room : units;
 }
 
+static bool is_whole(const struct rb_verbs_peer *peer)
+{
+	return peer->link_count > 0 && peer->live == peer->link_count;
+}
+
+void rb_verbs_settle(struct rb_verbs_peer *peer)
+{
+	peer->amiss = !is_whole(peer) || peer->coming.left_bytes > 0 || rb_verbs_waits(peer) ||
+		      rb_verbs_owes_units(peer);
+}
+
+bool rb_verbs_refill(struct rb_verbs *vb, uint32_t rank)
+{
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+
+	if (rank >= vb->base.rank_count || peer->may > 0)
+		return false;
+	peer->may = is_whole(peer) && rb_verbs_is_free(vb, peer) ? room_of(vb, peer) : 0;
+	return peer->may > 0;
+}
+
+/* The way that knows all cases; it may be that only room has to be looked for. */
 static __attribute__((noinline)) void send_any(struct rb_endpoint *ep, struct rb_request *request)
 {
-	struct rb_verbs *vb = (struct rb_verbs *)ep;
-	struct rb_verbs_peer *peer = &vb->peers[request->peer];
-
-	rb_verbs_post(ep, request, RB_REQUEST_SEND, rb_verbs_post_send);
-	if (request->peer < ep->rank_count && peer->link_count > 0 && is_free(vb, peer))
-		peer->may = room_of(vb, peer);
+	if (rb_verbs_refill((struct rb_verbs *)ep, request->peer))
+		rb_verbs_send(ep, request);
+	else
+		rb_verbs_post(ep, request, RB_REQUEST_SEND, rb_verbs_post_send);
 }
 
 static __attribute__((noinline)) void recv_any(struct rb_endpoint *ep, struct rb_request *request)
@@ -72,30 +74,72 @@ static __attribute__((noinline)) void recv_any(struct rb_endpoint *ep, struct rb
 	rb_verbs_post(ep, request, RB_REQUEST_RECV, rb_verbs_post_recv);
 }
 
-static ALWAYS_INLINE void send_small(struct rb_endpoint *ep, struct rb_request *request)
+/* Such a payload is copied by two words, which may overlap: a call takes longer. */
+static ALWAYS_INLINE bool is_short(size_t bytes)
 {
-	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	return bytes - 8 <= 8;
+}
+
+static ALWAYS_INLINE void copy_short(void *to, const void *from, size_t bytes)
+{
+	uint64_t first, last;
+
+	memcpy(&first, from, 8);
+	memcpy(&last, (const uint8_t *)from + bytes - 8, 8);
+	memcpy(to, &first, 8);
+	memcpy((uint8_t *)to + bytes - 8, &last, 8);
+}
+
+static ALWAYS_INLINE void copy(void *to, const void *from, size_t bytes)
+{
+	if (is_short(bytes))
+		copy_short(to, from, bytes);
+	else if (bytes > 0)
+		memcpy(to, from, bytes);
+}
+
+/* There is room, and a slot. */
+static ALWAYS_INLINE void send_now(struct rb_verbs *vb, struct rb_request *request, bool is_short)
+{
 	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, request->peer);
 	struct rb_verbs_slot *slot = vb->free_slots;
 	size_t bytes = request->size_bytes;
-	struct rb_verbs_link *link;
 
-	if (request->peer >= ep->rank_count || bytes > RB_VERBS_PAYLOAD_MAX || peer->may == 0 ||
-	    rb_verbs_is_device(request) || !is_free(vb, peer) || slot == NULL) {
-		send_any(ep, request);
-		return;
-	}
+	if (is_short)
+		copy_short(slot->head + 1, request->buffer, bytes);
 	request->kind = RB_REQUEST_SEND;
 	request->state = RB_REQUEST_DONE;
 	request->status = RUBATO_OK;
-	link = rb_verbs_main(peer);
+	rb_verbs_settled_check(vb, peer);
 	peer->may--;
 	peer->spent += rb_verbs_units(bytes);
 	vb->base.bytes_sent += bytes;
 	vb->free_slots = slot->next;
 	rb_verbs_head_set(slot->head, peer, request, RB_VERBS_EAGER, (uint32_t)bytes, bytes, 0);
-	copy(slot->head + 1, request->buffer, bytes);
-	rb_verbs_slot_send(vb, link, peer, slot, RB_VERBS_EAGER, (uint32_t)bytes);
+	rb_verbs_slot_send(vb, rb_verbs_main(peer), peer, slot, RB_VERBS_EAGER, (uint32_t)bytes);
+}
+
+/* Apart, as what is in registers does not survive a call. */
+static __attribute__((noinline)) void send_longer(struct rb_verbs *vb, struct rb_request *request)
+{
+	if (request->size_bytes > 0)
+		memcpy(vb->free_slots->head + 1, request->buffer, request->size_bytes);
+	send_now(vb, request, false);
+}
+
+static ALWAYS_INLINE void send_small(struct rb_endpoint *ep, struct rb_request *request)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	const struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, request->peer);
+
+	if (request->peer >= ep->rank_count || request->size_bytes > RB_VERBS_PAYLOAD_MAX ||
+	    peer->may == 0 || peer->outgoing.arrival_count > 0 || vb->free_slots == NULL ||
+	    rb_verbs_is_device(request))
+		send_any(ep, request);
+	else if (is_short(request->size_bytes))
+		send_now(vb, request, true);
+	else
+		send_longer(vb, request);
 }
 
 void rb_verbs_send(struct rb_endpoint *ep, struct rb_request *request)
@@ -112,8 +156,7 @@ static ALWAYS_INLINE void recv_small(struct rb_endpoint *ep, struct rb_request *
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
 	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, request->peer);
 
-	if (request->peer >= ep->rank_count || peer->link_count == 0 || peer->lost ||
-	    peer->match.arrival_count > 0) {
+	if (request->peer >= ep->rank_count || peer->amiss || peer->match.arrival_count > 0) {
 		recv_any(ep, request);
 		return;
 	}
@@ -166,15 +209,12 @@ static void received(struct rb_verbs *vb, struct rb_verbs_link *link, const stru
 	link->reposted++;
 }
 
-/* The next message of the stream, which says of credit what can be; and nothing waits for room, or
- * is amiss. */
+/* The next message of the stream, which says of credit what can be. */
 static ALWAYS_INLINE bool is_plain(const struct rb_verbs_link *link,
 				   const struct rb_verbs_peer *peer,
 				   const struct rb_verbs_head *head, const struct ibv_wc *wc)
 {
-	return wc->status == IBV_WC_SUCCESS && rb_verbs_is_live(link) &&
-	       (peer->halts | peer->coming.left_bytes | (uintptr_t)peer->out_first |
-		(uintptr_t)peer->active_first | (uintptr_t)peer->redo) == 0 &&
+	return ((unsigned int)wc->status | peer->amiss) == 0 &&
 	       wc->byte_len == sizeof(*head) + head->bytes && head->number == peer->their_number &&
 	       head->consumed - link->sent_known <= link->sent - link->sent_known &&
 	       head->freed - peer->spent_known <= peer->spent - peer->spent_known;
@@ -209,11 +249,18 @@ static ALWAYS_INLINE bool small_taken(struct rb_verbs *vb, struct rb_verbs_peer 
 		receive->next->previous = NULL;
 	peer->freed += units;
 	vb->base.bytes_received += bytes;
-	receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_NONE;
-	receive->backend[RB_VERBS_LISTED] = 1;
-	RB_QUEUE_ADD(vb->done_first, vb->done_last, receive);
+	rb_verbs_done_add(vb, receive);
 	copy(receive->buffer, head + 1, bytes);
 	return true;
+}
+
+/* The request of a flight that pushes nothing ends well. */
+static ALWAYS_INLINE void flight_done(struct rb_verbs *vb, struct rb_verbs_flight *flight)
+{
+	if (flight->mrs[0] != NULL)
+		(void)rb_verbs_unregister(vb, flight);
+	rb_verbs_flight_free(vb, flight);
+	rb_verbs_done_add(vb, flight->request);
 }
 
 /* The end of what was written for a receive's invitation. */
@@ -232,8 +279,7 @@ static ALWAYS_INLINE bool fin_taken(struct rb_verbs *vb, struct rb_verbs_peer *p
 	if (receive->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_MATCHING)
 		rb_match_unlink(&peer->match, receive);
 	vb->base.bytes_received += receive->size_bytes;
-	rb_verbs_flight_end(vb, flight);
-	rb_verbs_list(vb, receive, RUBATO_OK);
+	flight_done(vb, flight);
 	return true;
 }
 
@@ -279,14 +325,15 @@ static ALWAYS_INLINE bool plain_taken(struct rb_verbs *vb, struct rb_verbs_peer 
 
 /* What is owed by slots is paid long before what is owed by units could be much. */
 static ALWAYS_INLINE bool receive_taken(struct rb_verbs *vb, struct rb_verbs_rail *rail,
-					struct rb_verbs_link *link, struct rb_verbs_peer *peer,
-					const struct ibv_wc *wc)
+					struct rb_verbs_link *link, const struct ibv_wc *wc)
 {
+	struct rb_verbs_peer *peer = link->peer;
 	uint32_t slot = (uint32_t)wc->wr_id;
 	const struct rb_verbs_head *head =
 		(const void *)(link->slots + (size_t)slot * RB_VERBS_SLOT_BYTES);
 	int error;
 
+	rb_verbs_settled_check(vb, peer);
 	if (!is_plain(link, peer, head, wc) || !plain_taken(vb, peer, head))
 		return false;
 	link->sent_known = head->consumed;
@@ -302,6 +349,7 @@ static ALWAYS_INLINE bool receive_taken(struct rb_verbs *vb, struct rb_verbs_rai
 	}
 	if (link->reposted - link->reposted_said >= peer->half) { /* Owed. */
 		peer->owes = true;
+		rb_verbs_amiss(peer);
 		rb_verbs_stir(vb, peer);
 	}
 	return true;
@@ -320,13 +368,12 @@ static void write_ended(struct rb_verbs *vb, const struct rb_verbs_link *link, u
 static ALWAYS_INLINE void retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number)
 {
 	struct rb_verbs_entry *entries = link->entries;
-	uint32_t mask = vb->queue - 1, at = link->retired;
+	uint32_t mask = vb->queue_mask, at = link->retired;
 
 	while ((int32_t)(number - at) > 0) {
 		struct rb_verbs_entry *entry = &entries[at++ & mask];
 
 		rb_verbs_slot_give(vb, entry->slot);
-		entry->slot = NULL;
 		if (entry->message != 0)
 			continue;
 		link->bytes_out -= entry->bytes;
@@ -338,36 +385,32 @@ static ALWAYS_INLINE void retire(struct rb_verbs *vb, struct rb_verbs_link *link
 
 void rb_verbs_retire(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t number)
 {
+	rb_verbs_unfold(vb, link);
 	retire(vb, link, number);
 }
 
-/* The flight whose writes, all that it has, stand before message `number`, and are under way with
- * it; or NULL. */
-static ALWAYS_INLINE struct rb_verbs_flight *burst_of(struct rb_verbs *vb,
-						      const struct rb_verbs_link *link,
-						      const struct rb_verbs_entry *last,
-						      uint32_t number)
+/* The flight whose writes, all that it has, are folded before entry `last`; or NULL. */
+static ALWAYS_INLINE struct rb_verbs_flight *burst_of(const struct rb_verbs_entry *last)
 {
-	struct rb_verbs_flight *flight;
+	struct rb_verbs_flight *flight = last->burst;
 
-	if (last->message == 0 || last->writes == 0 || number - link->retired < last->writes)
-		return NULL;
-	flight = rb_verbs_flight_find(vb, last->flight);
-	return flight != NULL && flight->out == last->writes ? flight : NULL;
+	return last->writes != 0 && flight->generation == (uint32_t)(last->flight >> 32) &&
+			       flight->out == last->writes
+		       ? flight
+		       : NULL;
 }
 
 /* They are through: the request ends. */
 static ALWAYS_INLINE void burst_ended(struct rb_verbs *vb, struct rb_verbs_link *link,
-				      struct rb_verbs_entry *last, struct rb_verbs_flight *flight)
+				      const struct rb_verbs_entry *last,
+				      struct rb_verbs_flight *flight)
 {
-	struct rb_request *request = flight->request;
-
 	link->retired += last->writes + 1u;
+	link->folded--;
 	link->bytes_out -= flight->moved;
-	rb_verbs_slot_give(vb, last->slot);
-	last->slot = NULL;
-	rb_verbs_flight_end(vb, flight);
-	rb_verbs_list(vb, request, RUBATO_OK);
+	last->slot->next = vb->free_slots;
+	vb->free_slots = last->slot;
+	flight_done(vb, flight);
 }
 
 /* ---- Completions ---- */
@@ -375,53 +418,73 @@ static ALWAYS_INLINE void burst_ended(struct rb_verbs *vb, struct rb_verbs_link 
 /* Something waits for room, or is owed. */
 static ALWAYS_INLINE bool is_due(const struct rb_verbs_peer *peer)
 {
-	return (peer->halts | (uintptr_t)peer->out_first | (uintptr_t)peer->active_first |
-		(uintptr_t)peer->redo) != 0 ||
-	       rb_verbs_owes_units(peer);
+	return peer->amiss && (rb_verbs_waits(peer) || rb_verbs_owes_units(peer));
+}
+
+static ALWAYS_INLINE struct rb_verbs_link *link_of(struct rb_verbs *vb, uint32_t name)
+{
+	return &vb->links[name & ((1u << RB_VERBS_LINK_BITS) - 1)];
 }
 
 static __attribute__((noinline)) void take_any(struct rb_verbs *vb, struct rb_verbs_rail *rail,
 					       const struct ibv_wc *wc)
 {
-	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & ((1u << RB_VERBS_RANK_BITS) - 1);
 	bool is_receive = (wc->wr_id & RB_VERBS_RECEIVED) != 0;
-	struct rb_verbs_peer *peer = &vb->peers[rank];
-	struct rb_verbs_link *link;
+	struct rb_verbs_link *link = link_of(vb, (uint32_t)(wc->wr_id >> 32));
+	struct rb_verbs_peer *peer = link->peer;
 
 	if (!is_receive && (wc->wr_id & RB_VERBS_DATAGRAM) != 0) {
 		rb_verbs_datagram(vb, rail, wc);
 		return;
 	}
-	link = &peer->links[rail->index];
 	if (!rb_verbs_is_of_life(link, wc->wr_id) || link->qp == NULL)
 		return; /* Of an earlier one: some devices tell of queue pairs that are gone. */
 	if (is_receive)
 		received(vb, link, wc);
 	else
 		rb_verbs_ended(vb, link, (uint32_t)wc->wr_id, wc);
-	if (rb_verbs_owes_slots(link))
+	if (rb_verbs_owes_slots(link)) {
 		peer->owes = true;
+		rb_verbs_amiss(peer);
+	}
 	peer->quiet = false;
+	rb_verbs_settle(peer);
 	if (is_due(peer))
 		rb_verbs_stir(vb, peer);
 }
 
-/* It succeeded, and is of this life of its link, of which something waited for it. */
-static ALWAYS_INLINE bool sent_taken(struct rb_verbs *vb, struct rb_verbs_link *link,
-				     struct rb_verbs_peer *peer, const struct ibv_wc *wc)
+/* All before entry `number` has succeeded, too. False: it is not under way. */
+static ALWAYS_INLINE bool is_retired(struct rb_verbs *vb, struct rb_verbs_link *link,
+				     uint32_t number)
 {
-	uint32_t number = (uint32_t)wc->wr_id;
-	struct rb_verbs_flight *flight;
-	struct rb_verbs_entry *entry;
+	struct rb_verbs_entry *entry = rb_verbs_entry_at(vb, link, number);
+	struct rb_verbs_flight *flight = burst_of(entry);
+	uint32_t before = number - link->retired;
 
-	if (wc->status != IBV_WC_SUCCESS || link->qp == NULL ||
-	    number - link->retired >= link->posted - link->retired)
+	if (flight != NULL && before == entry->writes) {
+		burst_ended(vb, link, entry, flight);
+		return true;
+	}
+	if (before >= link->posted - link->retired)
 		return false;
-	entry = rb_verbs_entry_at(vb, link, number);
-	flight = burst_of(vb, link, entry, number);
+	if (link->folded > (flight != NULL)) { /* Others, too. */
+		rb_verbs_unfold(vb, link);
+		flight = NULL;
+	}
 	retire(vb, link, flight != NULL ? number - entry->writes : number + 1);
 	if (flight != NULL)
 		burst_ended(vb, link, entry, flight);
+	return true;
+}
+
+/* It succeeded. */
+static ALWAYS_INLINE bool sent_taken(struct rb_verbs *vb, struct rb_verbs_link *link,
+				     const struct ibv_wc *wc)
+{
+	struct rb_verbs_peer *peer = link->peer;
+
+	if (wc->status != IBV_WC_SUCCESS || !is_retired(vb, link, (uint32_t)wc->wr_id))
+		return false;
 	link->probing = false;
 	peer->quiet = false;
 	if (is_due(peer))
@@ -432,26 +495,30 @@ static ALWAYS_INLINE bool sent_taken(struct rb_verbs *vb, struct rb_verbs_link *
 static ALWAYS_INLINE void take(struct rb_verbs *vb, struct rb_verbs_rail *rail,
 			       const struct ibv_wc *wc)
 {
-	uint32_t rank = (uint32_t)(wc->wr_id >> 32) & ((1u << RB_VERBS_RANK_BITS) - 1);
-	struct rb_verbs_link *link = &vb->peers[rank].links[rail->index];
+	uint32_t name = (uint32_t)(wc->wr_id >> 32);
+	struct rb_verbs_link *link = link_of(vb, name);
 	bool taken = false;
 
-	if ((wc->wr_id & RB_VERBS_RECEIVED) != 0)
-		taken = rb_verbs_is_of_life(link, wc->wr_id) &&
-			receive_taken(vb, rail, link, link->peer, wc);
-	else if ((wc->wr_id & RB_VERBS_DATAGRAM) == 0)
-		taken = rb_verbs_is_of_life(link, wc->wr_id) &&
-			sent_taken(vb, link, link->peer, wc);
+	if (name == link->received_as)
+		taken = receive_taken(vb, rail, link, wc);
+	else if (name == link->sent_as)
+		taken = sent_taken(vb, link, wc);
 	if (!taken)
 		take_any(vb, rail, wc);
+}
+
+static ALWAYS_INLINE void take_each(struct rb_verbs *vb, struct rb_verbs_rail *rail,
+				    const struct ibv_wc *wc, int count)
+{
+	do
+		take(vb, rail, wc++);
+	while (--count > 0);
 }
 
 static __attribute__((noinline)) void take_all(struct rb_verbs *vb, struct rb_verbs_rail *rail,
 					       const struct ibv_wc *wc, int count)
 {
-	do
-		take(vb, rail, wc++);
-	while (--count > 0);
+	take_each(vb, rail, wc, count);
 }
 
 /* What one call of libibverbs has given: so many, or less than none. */
@@ -493,6 +560,7 @@ static void stirred_go_on(struct rb_verbs *vb)
 		peer->is_stirred = false;
 		rb_verbs_pump(vb, peer);
 		rb_verbs_repay(vb, peer);
+		rb_verbs_settle(peer);
 	}
 }
 
@@ -507,6 +575,7 @@ static uint32_t progress_rest(struct rb_verbs *vb, int count)
 		total += rail_progress(vb, &vb->rails[i], taken(vb, &vb->rails[i]));
 	stirred_go_on(vb);
 	rb_verbs_ring(vb);
+	vb->due = vb->rail_count > 1 || vb->stirred != NULL;
 	return total;
 }
 
@@ -518,8 +587,7 @@ uint32_t rb_verbs_progress(struct rb_verbs *vb)
 /* Mostly what has come is of one message, or nothing, and nothing follows from it. */
 static ALWAYS_INLINE bool is_all(const struct rb_verbs *vb, int count)
 {
-	return (uint32_t)count < COMPLETIONS && vb->rail_count == 1 &&
-	       ((uintptr_t)vb->stirred | (uintptr_t)vb->chain.link) == 0;
+	return (uint32_t)count < COMPLETIONS && !vb->due;
 }
 
 void rb_verbs_glance(struct rb_verbs *vb)
@@ -535,7 +603,7 @@ static __attribute__((noinline)) void poll_rest(struct rb_verbs *vb, int count)
 {
 	uint32_t total = progress_rest(vb, count);
 
-	for (int i = 1; i < ROUNDS && total != 0 && vb->done_first == NULL; i++)
+	for (int i = 1; i < ROUNDS && total != 0 && vb->done == NULL; i++)
 		total = rb_verbs_progress(vb);
 }
 
@@ -550,23 +618,25 @@ static __attribute__((noinline)) void check(struct rb_verbs *vb)
 struct rb_request *rb_verbs_poll(struct rb_endpoint *ep)
 {
 	struct rb_verbs *vb = (struct rb_verbs *)ep;
-	int count = taken(vb, &vb->rails[0]);
-	struct rb_request *done = vb->done_first;
+	struct ibv_wc wc[COMPLETIONS];
+	int count = ibv_poll_cq(vb->rails[0].cq, COMPLETIONS, wc);
+	bool more = vb->due | (count < 0);
+	struct rb_request *done;
 
-	if (!is_all(vb, count) || (done == NULL && count > 0)) {
+	if (count > 0) {
+		take_each(vb, &vb->rails[0], wc, count);
+		more = vb->due | (count == COMPLETIONS) | (vb->done == NULL);
+	}
+	if (more)
 		poll_rest(vb, count);
-		done = vb->done_first;
-	}
-	if (--vb->rounds == 0) {
+	if (--vb->rounds == 0)
 		check(vb);
-		done = vb->done_first;
-	}
+	done = vb->done;
 	if (done == NULL)
 		return NULL;
-	vb->done_first = vb->done_last = NULL;
-	for (struct rb_request *r = done; r != NULL; r = r->next) {
-		r->backend[RB_VERBS_LISTED] = 0;
+	vb->done = NULL;
+	vb->done_end = &vb->done;
+	for (struct rb_request *r = done; r != NULL; r = r->next)
 		r->state = RB_REQUEST_DONE;
-	}
 	return done;
 }

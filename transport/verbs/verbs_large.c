@@ -74,6 +74,7 @@ void rb_verbs_flight_push_begin(struct rb_verbs *vb, struct rb_verbs_flight *fli
 	struct rb_verbs_peer *peer = &vb->peers[flight->request->peer];
 
 	flight->active = true;
+	peer->amiss = true;
 	RB_QUEUE_ADD(peer->active_first, peer->active_last, flight);
 	if (vb->posting == flight->request)
 		rb_verbs_push(vb, flight);
@@ -199,7 +200,8 @@ static bool meet_invite(struct rb_verbs *vb, struct rb_request *send,
 
 	if (!invites(invite, send)) {
 		say_of(vb, send, RB_VERBS_REFUSED, invite->id);
-		if (send->backend[RB_VERBS_LISTED] == 0 && send->state == RB_REQUEST_PENDING)
+		if (send->backend[RB_VERBS_STAGE] != RB_VERBS_STAGE_LISTED &&
+		    send->state == RB_REQUEST_PENDING)
 			rb_verbs_complete(vb, send,
 					  vb->peers[send->peer].lost ? RUBATO_ERR_PEER : RUBATO_OK);
 		return true;
@@ -654,6 +656,7 @@ void rb_verbs_withdraw(struct rb_verbs *vb, struct rb_request *request)
 		send_halt(vb, flight);
 		break;
 	case RB_VERBS_STAGE_NONE:
+	case RB_VERBS_STAGE_LISTED:
 		break;
 	}
 }

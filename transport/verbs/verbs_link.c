@@ -21,6 +21,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_posts.h"
 #include "transport/verbs/verbs_spare.h"
 
@@ -52,7 +53,7 @@ static void main_choose(struct rb_verbs_peer *peer)
 {
 	for (uint8_t i = 0; i < peer->link_count; i++)
 		if (rb_verbs_is_live(&peer->links[i])) {
-			peer->main = i;
+			peer->main = &peer->links[i];
 			return;
 		}
 }
@@ -113,7 +114,9 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 		return;
 	}
 	rb_verbs_chain_drop(vb, link);
+	rb_verbs_unfold(vb, link);
 	peer->live -= lived;
+	rb_verbs_amiss(peer);
 	if (is_of_no_matter(vb, peer)) {
 		rb_verbs_link_close(vb, link);
 		link->state = RB_VERBS_LINK_DOWN;
@@ -130,7 +133,7 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 	link->state = RB_VERBS_LINK_DRAINING;
 	link->ticks = 0;
 	link->probing = link->ask = link->greet_owed = false;
-	link->holds = lived && link->index == peer->main;
+	link->holds = lived && link == peer->main;
 	peer->held_by += link->holds;
 	main_keep(peer);
 	if (link->qp != NULL && vb->api.ibv_modify_qp(link->qp, &attr, IBV_QP_STATE) == 0)
@@ -139,7 +142,7 @@ void rb_verbs_link_fail(struct rb_verbs *vb, struct rb_verbs_link *link, const c
 	for (uint32_t i = 0; i < peer->link_count; i++)
 		peer->links[i].ask = rb_verbs_is_live(&peer->links[i]);
 	rb_verbs_spare_stay(vb, peer);
-	peer->troubled = true;
+	rb_verbs_trouble(peer);
 	rb_verbs_stir(vb, peer);
 }
 
@@ -204,6 +207,7 @@ void rb_verbs_link_close(struct rb_verbs *vb, struct rb_verbs_link *link)
 	rb_verbs_chain_drop(vb, link);
 	rb_verbs_qp_drop(vb, link->qp);
 	link->qp = NULL;
+	link->sent_as = link->received_as = RB_VERBS_NOTHING; /* Whatever is still told of it. */
 	rb_verbs_cm_drop(vb, link);
 	link->receives = 0;
 	link->ended = link->posted - link->unposted;
@@ -310,7 +314,7 @@ static void adopt(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t thei
 	link->resume_owed = link->resumed = true;
 	link->their_taken = their_taken;
 	link->early = false;
-	link->peer->troubled = true;
+	rb_verbs_trouble(link->peer);
 	rb_verbs_stir(vb, link->peer);
 }
 
@@ -399,7 +403,7 @@ void rb_verbs_resume_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 	(void)snprintf(reason, sizeof(reason), "verbs: %s port %u: rank %u's end has failed",
 		       link->rail->port.device, link->rail->port.number, peer->rank);
 	rb_verbs_link_fail(vb, link, reason);
-	peer->troubled = true;
+	rb_verbs_trouble(peer);
 	rb_verbs_stir(vb, peer);
 }
 
@@ -424,7 +428,7 @@ static void rise(struct rb_verbs *vb, struct rb_verbs_link *link)
 		return;
 	}
 	link->greet_owed = link->state == RB_VERBS_LINK_MAKING;
-	peer->troubled = true;
+	rb_verbs_trouble(peer);
 	rb_verbs_stir(vb, peer);
 }
 
@@ -448,7 +452,7 @@ void rb_verbs_rise_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer, cons
 	if (theirs.life == link->life + 1)
 		rise(vb, link);
 	link->greet_owed |= rb_verbs_heard(vb, link, &theirs);
-	peer->troubled = true;
+	rb_verbs_trouble(peer);
 	rb_verbs_stir(vb, peer);
 }
 

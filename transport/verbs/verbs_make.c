@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_spare.h"
 
 /* ---- Queue pairs ---- */
@@ -108,10 +109,13 @@ rubato_status rb_verbs_link_make(struct rb_verbs *vb, struct rb_verbs_link *link
 
 	RB_TRY(qp_make(vb, link->rail, IBV_QPT_RC, vb->queue, slots, &link->qp));
 	link->made++;
-	link->word = (uint64_t)(link->made & 63) << (32 + RB_VERBS_RANK_BITS) |
-		     (uint64_t)link->peer->rank << 32;
+	link->word = (uint64_t)(link->made & 63) << (32 + RB_VERBS_LINK_BITS) |
+		     (uint64_t)(link - vb->links) << 32;
+	link->sent_as = (uint32_t)(link->word >> 32);
+	link->received_as = (uint32_t)((link->word | RB_VERBS_RECEIVED) >> 32);
+	link->untold = RB_VERBS_SIGNAL_EACH;
 	link->state = RB_VERBS_LINK_MAKING;
-	link->qp_number = link->receives = link->unposted = link->unsignalled = link->ticks = 0;
+	link->qp_number = link->receives = link->unposted = link->folded = link->ticks = 0;
 	link->heard = link->greeted = link->broken = link->probing = link->ask = false;
 	link->resume_owed = link->resumed = false;
 	link->sent = link->sent_known = link->taken = RB_VERBS_COUNTS_FROM;

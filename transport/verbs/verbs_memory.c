@@ -24,7 +24,6 @@
 #include "base/log.h"
 #include "transport/verbs/verbs_payload.h"
 
-#define ACCESS_REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 #define COPIED_MAX 16384u /* Guess: below, registering takes longer than copying. */
 
 /* ---- Registration ---- */
@@ -72,11 +71,11 @@ size_t rb_verbs_device_path(const struct rb_verbs *vb, char *text, size_t text_b
 		       : (size_t)snprintf(text, text_bytes, "device memory %s; ", way_text(vb));
 }
 
-/* The host's. What peers write may become visible in any order: nobody looks at it before a message
+/* What peers write may become visible in any order: nobody looks at it before a message
  * has come behind it on the same queue pair, whose completion says that all of it is there. A
- * device or kernel that knows no relaxed order ignores that it may. NULL: errno. */
-static struct ibv_mr *host_register(const struct rb_verbs *vb, struct ibv_pd *pd, void *base,
-				    size_t size_bytes, int access)
+ * device or kernel that knows no relaxed order ignores that it may. */
+struct ibv_mr *rb_verbs_host_register(const struct rb_verbs *vb, struct ibv_pd *pd, void *base,
+				      size_t size_bytes, int access)
 {
 	if ((access & IBV_ACCESS_REMOTE_WRITE) == 0 || vb->api.ibv_reg_mr_iova2 == NULL)
 		return vb->api.ibv_reg_mr(pd, base, size_bytes, access);
@@ -190,9 +189,10 @@ static rubato_status region_register(struct rb_verbs *vb, struct rb_verbs_region
 	for (uint32_t i = 0; i < vb->rail_count && bytes > 0; i++) {
 		struct rb_verbs_rail *rail = &vb->rails[i];
 
-		region->mrs[i] = region->device
-					 ? device_register(vb, rail, base, bytes, ACCESS_REMOTE)
-					 : host_register(vb, rail->pd, base, bytes, ACCESS_REMOTE);
+		region->mrs[i] = region->device ? device_register(vb, rail, base, bytes,
+								  RB_VERBS_ACCESS_REMOTE)
+						: rb_verbs_host_register(vb, rail->pd, base, bytes,
+									 RB_VERBS_ACCESS_REMOTE);
 		if (region->mrs[i] == NULL && region->device)
 			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 				       "verbs: %s: this device memory cannot be registered",
@@ -380,11 +380,11 @@ rubato_status rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *fli
 		return RUBATO_OK;
 	for (uint32_t i = 0; i < rails; i++) {
 		struct rb_verbs_rail *rail = &vb->rails[i];
-		int access = written ? ACCESS_REMOTE : 0;
+		int access = written ? RB_VERBS_ACCESS_REMOTE : 0;
 
 		if (!device)
-			flight->mrs[i] = host_register(vb, rail->pd, request->buffer,
-						       request->size_bytes, access);
+			flight->mrs[i] = rb_verbs_host_register(vb, rail->pd, request->buffer,
+								request->size_bytes, access);
 		else if (reaches)
 			flight->mrs[i] = device_register(vb, rail, request->buffer,
 							 request->size_bytes, access);
@@ -403,13 +403,14 @@ bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	bool gone = true;
 
-	for (uint32_t i = 0; i < vb->rail_count; i++) {
-		if (flight->mrs[i] != NULL)
-			gone &= mr_drop(vb, &vb->rails[i], flight->mrs[i]);
+	/* Those of the first rails are. */
+	for (uint32_t i = 0; i < vb->rail_count && flight->mrs[i] != NULL; i++) {
+		gone &= mr_drop(vb, &vb->rails[i], flight->mrs[i]);
 		flight->mrs[i] = NULL;
-		flight->local_keys[i] = 0;
 	}
-	free(flight->copy);
+	memset(flight->local_keys, 0, sizeof(flight->local_keys));
+	if (flight->copy != NULL)
+		free(flight->copy);
 	flight->copy = NULL;
 	return gone;
 }

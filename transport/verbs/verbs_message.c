@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_payload.h"
 #include "transport/verbs/verbs_posts.h"
 

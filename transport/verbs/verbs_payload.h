@@ -12,6 +12,13 @@
 
 #include "transport/verbs/verbs.h"
 
+/* Of memory that peers write to. */
+#define RB_VERBS_ACCESS_REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+
+/* Registers the host's memory (verbs_memory.c). NULL: errno. */
+struct ibv_mr *rb_verbs_host_register(const struct rb_verbs *vb, struct ibv_pd *pd, void *base,
+				      size_t size_bytes, int access);
+
 static inline bool rb_verbs_is_device(const struct rb_request *request)
 {
 	return request->where != NULL && request->where->kind == RB_MEMORY_DEVICE;

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/rng.h"
+#include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_spare.h"
 
 #define EVENTS_MAX 64u
@@ -76,6 +77,7 @@ void rb_verbs_lose(struct rb_verbs *vb, uint32_t rank, const char *reason)
 	if (peer->lost)
 		return;
 	peer->lost = true;
+	rb_verbs_amiss(peer);
 	(void)snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
 	if (!peer->left) {
 		vb->to_tell++;

@@ -69,19 +69,54 @@ static inline bool rb_verbs_is_free(const struct rb_verbs *vb, const struct rb_v
 		(uintptr_t)vb->chain.link) == 0;
 }
 
+/* Something of a peer's waits for room, or is owed by slots. */
+static inline bool rb_verbs_waits(const struct rb_verbs_peer *peer)
+{
+	return (peer->halts | (uintptr_t)peer->out_first | (uintptr_t)peer->active_first |
+		(uintptr_t)peer->redo) != 0;
+}
+
+/* What the short ways go by is so. */
+static inline void rb_verbs_settled_check(const struct rb_verbs *vb,
+					  const struct rb_verbs_peer *peer)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* Where time does not count. */
+	bool whole = peer->live == peer->link_count;
+
+	RB_ASSERT(peer->amiss || (whole && peer->coming.left_bytes == 0 && !rb_verbs_waits(peer)));
+	RB_ASSERT(peer->may == 0 || (whole && peer->halts == 0 && peer->out_first == NULL &&
+				     peer->redo == NULL && rb_verbs_has_room(peer->main) &&
+				     (vb->chain.link == NULL || vb->chain.link->peer != peer)));
+#else
+	(void)vb, (void)peer;
+#endif
+}
+
+/* Counts anew how many messages may leave, where that was 0 (verbs_fast.c). True: there is room. */
+bool rb_verbs_refill(struct rb_verbs *vb, uint32_t rank);
+
+/* Before entries of a link are looked at one by one (verbs_burst.c). */
+void rb_verbs_unfold(struct rb_verbs *vb, struct rb_verbs_link *link);
+
 /* ---- The chain ---- */
+
+/* Of the link's next entry: whether its completion is told, which somebody may wait for. */
+static inline unsigned int rb_verbs_flags(struct rb_verbs_link *link, bool tells)
+{
+	if (--link->untold > 0 && !tells)
+		return 0;
+	link->untold = RB_VERBS_SIGNAL_EACH;
+	return IBV_SEND_SIGNALED;
+}
 
 /* The next entry of the link's queue, and what its request has of it. */
 static inline struct rb_verbs_entry *rb_verbs_entry_add(const struct rb_verbs *vb,
-							struct rb_verbs_link *link, bool tells,
+							struct rb_verbs_link *link,
 							struct ibv_send_wr *request)
 {
-	uint32_t number = link->posted++, unsignalled = link->unsignalled + 1;
-	bool signals = tells || unsignalled >= RB_VERBS_SIGNAL_EACH;
+	uint32_t number = link->posted++;
 
 	request->wr_id = link->word | number;
-	request->send_flags = signals ? IBV_SEND_SIGNALED : 0;
-	link->unsignalled = signals ? 0 : unsignalled;
 	return rb_verbs_entry_at(vb, link, number);
 }
 
@@ -96,10 +131,12 @@ static inline struct rb_verbs_post *rb_verbs_chain_add(struct rb_verbs *vb,
 	if (vb->chain.link != link || vb->chain.end == &vb->chain.posts[RB_VERBS_CHAIN])
 		rb_verbs_ring(vb);
 	vb->chain.link = link;
+	vb->due = true;
 	link->peer->may = 0; /* Something else takes room. */
 	post = vb->chain.end++;
 	post->request.num_sge = 1;
-	*entry = rb_verbs_entry_add(vb, link, tells, &post->request);
+	post->request.send_flags = rb_verbs_flags(link, tells);
+	*entry = rb_verbs_entry_add(vb, link, &post->request);
 	return post;
 }
 
@@ -112,15 +149,16 @@ static inline void rb_verbs_part_set(struct rb_verbs_post *post, const void *fro
 /* The entry's slot. What is short leaves with its request. */
 static inline void rb_verbs_slot_set(const struct rb_verbs *vb, const struct rb_verbs_link *link,
 				     struct rb_verbs_post *post, struct rb_verbs_entry *entry,
-				     struct rb_verbs_slot *slot, uint32_t bytes)
+				     struct rb_verbs_slot *slot, uint32_t bytes, unsigned int flags)
 {
 	entry->slot = slot;
-	if (bytes <= vb->inline_max) {
-		rb_verbs_part_set(post, slot->head, bytes, 0);
-		post->request.send_flags |= IBV_SEND_INLINE;
-	} else {
-		rb_verbs_part_set(post, slot->head, bytes, slot->chunk->mrs[link->index]->lkey);
-	}
+	post->part.addr = (uintptr_t)slot->head;
+	post->part.length = bytes;
+	if (bytes <= vb->inline_max)
+		flags |= IBV_SEND_INLINE; /* Then nobody reads the key. */
+	else
+		post->part.lkey = slot->chunk->mrs[link->index]->lkey;
+	post->request.send_flags = flags;
 }
 
 /* Whether somebody waits for the completion of such a message, or of a write before it. */
@@ -138,7 +176,7 @@ static inline bool rb_verbs_tells(uint8_t message)
 static inline void rb_verbs_message_set(const struct rb_verbs *vb, struct rb_verbs_link *link,
 					struct rb_verbs_peer *peer, struct rb_verbs_post *post,
 					struct rb_verbs_entry *entry, struct rb_verbs_slot *slot,
-					uint8_t message, uint32_t bytes)
+					uint8_t message, uint32_t bytes, unsigned int flags)
 {
 	struct rb_verbs_head *head = slot->head;
 
@@ -148,7 +186,7 @@ static inline void rb_verbs_message_set(const struct rb_verbs *vb, struct rb_ver
 	entry->message = message;
 	entry->tries = 0;
 	entry->writes = 0;
-	rb_verbs_slot_set(vb, link, post, entry, slot, (uint32_t)sizeof(*head) + bytes);
+	rb_verbs_slot_set(vb, link, post, entry, slot, (uint32_t)sizeof(*head) + bytes, flags);
 }
 
 /* Likewise, the head of one that a request sends. */
@@ -175,12 +213,11 @@ static inline void rb_verbs_slot_send(struct rb_verbs *vb, struct rb_verbs_link 
 	struct ibv_send_wr *bad;
 	int error;
 
-	rb_verbs_message_set(vb, link, peer, post,
-			     rb_verbs_entry_add(vb, link, false, &post->request), slot, message,
-			     bytes);
+	rb_verbs_message_set(vb, link, peer, post, rb_verbs_entry_add(vb, link, &post->request),
+			     slot, message, bytes, rb_verbs_flags(link, false));
 	error = ibv_post_send(link->qp, &post->request, &bad);
 	if (error != 0)
-		rb_verbs_post_failed(vb, link, 1, error);
+		rb_verbs_post_failed(link->peer->vb, link, 1, error);
 }
 
 static inline void rb_verbs_slot_post(struct rb_verbs *vb, struct rb_verbs_link *link,
@@ -190,7 +227,8 @@ static inline void rb_verbs_slot_post(struct rb_verbs *vb, struct rb_verbs_link 
 	struct rb_verbs_entry *entry;
 	struct rb_verbs_post *post = rb_verbs_chain_add(vb, link, rb_verbs_tells(message), &entry);
 
-	rb_verbs_message_set(vb, link, link->peer, post, entry, slot, message, bytes);
+	rb_verbs_message_set(vb, link, link->peer, post, entry, slot, message, bytes,
+			     post->request.send_flags);
 	entry->tries = tries;
 	post->request.opcode = IBV_WR_SEND;
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_payload.h"
 #include "transport/verbs/verbs_posts.h"
 #include "transport/verbs/verbs_spare.h"
@@ -141,6 +142,7 @@ void rb_verbs_ring_chain(struct rb_verbs *vb)
 	error = ibv_post_send(link->qp, &vb->chain.posts[0].request, &bad);
 	last->next = behind;
 	count = chain_take(vb);
+	vb->due = vb->rail_count > 1 || vb->stirred != NULL;
 	if (error != 0)
 		rb_verbs_post_failed(vb, link, unposted_of(vb, count, bad), error);
 }
@@ -263,6 +265,7 @@ static void out_add(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 	else
 		peer->out_first = out;
 	peer->out_last = out;
+	rb_verbs_amiss(peer);
 	vb->base.leaving++;
 }
 
@@ -348,7 +351,7 @@ static void link_repay(struct rb_verbs *vb, struct rb_verbs_link *link)
 	const struct rb_verbs_peer *peer = link->peer;
 	uint32_t used = rb_verbs_slots_used(link);
 	bool due = (rb_verbs_owes_slots(link) && used < peer->window + peer->reserve) ||
-		   (link->index == peer->main && rb_verbs_owes_units(peer) &&
+		   (link == peer->main && rb_verbs_owes_units(peer) &&
 		    used < peer->window + peer->units_over);
 
 	if (due && rb_verbs_is_live(link) && rb_verbs_has_entries(link, vb->queue))
@@ -364,6 +367,8 @@ void rb_verbs_repay_much(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 		link_repay(vb, &peer->links[i]);
 		peer->owes |= rb_verbs_owes_slots(&peer->links[i]);
 	}
+	if (peer->owes)
+		rb_verbs_amiss(peer);
 	if (peer->by_tcp && rb_verbs_owes_units(peer))
 		(void)rb_verbs_spare_say(vb, peer, &credit, NULL, 0);
 }
@@ -401,7 +406,8 @@ static inline void write_post(struct rb_verbs *vb, struct rb_verbs_link *link,
 	post->request.wr.rdma.remote_addr = flight->address + entry->offset;
 	post->request.wr.rdma.rkey = flight->keys[link->index];
 	if (entry->slot != NULL)
-		rb_verbs_slot_set(vb, link, post, to, entry->slot, entry->bytes);
+		rb_verbs_slot_set(vb, link, post, to, entry->slot, entry->bytes,
+				  post->request.send_flags);
 	else
 		rb_verbs_part_set(post, from + entry->offset, entry->bytes,
 				  flight->local_keys[link->index]);
@@ -434,6 +440,7 @@ static inline void registered_write(struct rb_verbs *vb, struct rb_verbs_link *l
 	entry->offset = offset;
 	entry->bytes = bytes;
 	entry->message = entry->tries = 0;
+	entry->writes = 0;
 	flight->rails |= (uint8_t)(1u << link->index);
 	link->bytes_out += bytes;
 	post->request.opcode = IBV_WR_RDMA_WRITE;
@@ -631,6 +638,7 @@ void rb_verbs_ended(struct rb_verbs *vb, struct rb_verbs_link *link, uint32_t nu
 {
 	if (link->posted - number - 1 >= vb->queue || (int32_t)(number - link->retired) < 0)
 		return; /* Of nothing that is in the queue: told twice. */
+	rb_verbs_unfold(vb, link);
 	if (wc->status != IBV_WC_SUCCESS && !link->peer->lost) {
 		entry_failed(vb, link, number, wc);
 		if (!link->peer->lost)

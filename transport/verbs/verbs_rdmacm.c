@@ -28,7 +28,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "base/log.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_link.h"
 
 #define LIBRARY "librdmacm.so.1"
 #define RESOLVE_MS 2000

@@ -15,10 +15,10 @@
 bool rb_verbs_mark(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	struct rb_verbs_peer *peer = &vb->peers[flight->request->peer];
-	uint8_t due = (uint8_t)(flight->rails & ~(1u << peer->main) & ~flight->marked);
+	uint8_t due = (uint8_t)(flight->rails & ~(1u << peer->main->index) & ~flight->marked);
 	uint64_t id = rb_verbs_flight_id(flight);
 
-	if ((flight->rails & 1u << peer->main) != 0 && !rb_verbs_is_live(rb_verbs_main(peer)))
+	if ((flight->rails & 1u << peer->main->index) != 0 && !rb_verbs_is_live(peer->main))
 		return false;
 	if (due == 0)
 		return true;

@@ -490,7 +490,7 @@ static void frames_take(struct rb_verbs *vb, struct rb_verbs_spare *spare)
 /* Also of a peer by whose rails all is well. */
 static void step_soon(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	peer->troubled = true;
+	rb_verbs_trouble(peer);
 	rb_verbs_stir(vb, peer);
 }
 

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_link.h"
 
 #define LIMIT_NS 60000000000u
 #define LARGE 300001u

@@ -136,7 +136,7 @@ START_TEST(nobody_sends_more_than_a_window)
 		request_set(&sends[k], 0, NULL, 0);
 		rb_transport_verbs.send(ends.ep[0], &sends[k]);
 	}
-	link = &peer_of(0)->links[peer_of(0)->main];
+	link = peer_of(0)->main;
 	ck_assert_uint_eq(link->sent - link->sent_known, peer_of(0)->window);
 	ck_assert_uint_lt(peer_of(0)->window + 3u, peer_of(0)->slots_each);
 	for (uint32_t k = 0; k < COUNT; k++)
