@@ -335,12 +335,11 @@ static rubato_status begun_main(rubato_comm *comm, void *arg)
 			RB_TRY(rubato_op_send(comm, data, BEGUN, RUBATO_INT64, 0, 5, &op));
 			RB_TRY(rubato_start(op));
 			RB_TRY(rubato_send(comm, data, 1, RUBATO_INT64, 0, 6));
-			if (data[BEGUN - 1] == 1) {
+			meet(barrier); /* From here on nothing of it leaves. */
+			if (data[BEGUN - 1] == 1)
 				rb_clock_sleep_until(rb_clock_ns() + PATIENCE_NS / 2 * 3);
-			} else {
-				meet(barrier); /* From here on nothing of it leaves, */
-				meet(barrier); /* up to here. */
-			}
+			else
+				meet(barrier);
 			RB_TRY(rubato_wait(op, 0));
 			rubato_op_free(op);
 		}
@@ -349,6 +348,7 @@ static rubato_status begun_main(rubato_comm *comm, void *arg)
 	}
 	RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 1, 6));
 	comm->timeout_ns = PATIENCE_NS;
+	meet(barrier);
 	began = rb_clock_ns();
 	RB_TRY(rubato_recv(comm, data, BEGUN, RUBATO_INT64, 1, 5));
 	EXPECT(rb_clock_ns() - began >= PATIENCE_NS && data[BEGUN - 1] == 1);
