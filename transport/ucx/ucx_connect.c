@@ -311,15 +311,7 @@ static rubato_status lost_while_connecting(struct rb_ucx *ux, uint32_t rank)
 		cause = ux->peers[cause].gave_up ? r : cause; /* Rather one that said nothing. */
 	}
 	ux->base.blames = blames > 0 ? blames : cause + 1;
-	if (blames > 0 && blames != rank + 1)
-		return RB_FAIL(RUBATO_ERR_PEER,
-			       "while connecting: rank %u gave up because of rank %u", rank,
-			       blames - 1);
-	if (lost.count > 1)
-		return RB_FAIL(RUBATO_ERR_PEER,
-			       "while connecting: %s; gone by now: ranks %s (%u of %u)",
-			       ux->peers[rank].reason, lost.ranks, lost.count, ux->base.rank_count);
-	return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s", ux->peers[rank].reason);
+	return rb_lost_fail(&lost, ux->base.rank_count, rank, ux->peers[rank].reason, blames);
 }
 
 static rubato_status peer_open(struct rb_ucx *ux, uint32_t rank, const void *address,

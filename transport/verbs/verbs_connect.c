@@ -507,15 +507,7 @@ static rubato_status lost_while_connecting(struct rb_verbs *vb, uint32_t rank)
 		cause = vb->peers[cause].gave_up ? r : cause; /* Rather one that said nothing. */
 	}
 	vb->base.blames = blames > 0 ? blames : cause + 1;
-	if (blames > 0 && blames != rank + 1)
-		return RB_FAIL(RUBATO_ERR_PEER,
-			       "while connecting: rank %u gave up because of rank %u", rank,
-			       blames - 1);
-	if (lost.count > 1)
-		return RB_FAIL(RUBATO_ERR_PEER,
-			       "while connecting: %s; gone by now: ranks %s (%u of %u)",
-			       vb->peers[rank].reason, lost.ranks, lost.count, vb->base.rank_count);
-	return RB_FAIL(RUBATO_ERR_PEER, "while connecting: %s", vb->peers[rank].reason);
+	return rb_lost_fail(&lost, vb->base.rank_count, rank, vb->peers[rank].reason, blames);
 }
 
 /* To all that have not answered. How many rails are missing though the peer is there. */
