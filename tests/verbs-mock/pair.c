@@ -115,13 +115,18 @@ struct ibv_qp_attr end_rts_attr(void)
 	};
 }
 
-void end_connect(struct end *end, const struct address *peer)
+void end_connect_as(struct end *end, const struct address *peer, struct ibv_qp_attr rts)
 {
-	struct ibv_qp_attr init = end_init_attr(), rtr = end_rtr_attr(peer), rts = end_rts_attr();
+	struct ibv_qp_attr init = end_init_attr(), rtr = end_rtr_attr(peer);
 
 	ck_assert_int_eq(ibv_modify_qp(end->qp, &init, INIT_MASK), 0);
 	ck_assert_int_eq(ibv_modify_qp(end->qp, &rtr, RTR_MASK), 0);
 	ck_assert_int_eq(ibv_modify_qp(end->qp, &rts, RTS_MASK), 0);
+}
+
+void end_connect(struct end *end, const struct address *peer)
+{
+	end_connect_as(end, peer, end_rts_attr());
 }
 
 void end_close(struct end *end)

@@ -46,6 +46,8 @@ struct ibv_qp_attr end_rts_attr(void);
 	(IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |     \
 	 IBV_QP_MAX_QP_RD_ATOMIC)
 void end_connect(struct end *end, const struct address *peer);
+/* With other attributes than end_rts_attr()'s; a timeout of 0 never gives up. */
+void end_connect_as(struct end *end, const struct address *peer, struct ibv_qp_attr rts);
 void end_close(struct end *end);
 
 void pair_open(struct end ends[2], struct end_options options);

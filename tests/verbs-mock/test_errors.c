@@ -134,16 +134,13 @@ START_TEST(a_receive_that_comes_late_is_waited_for)
 {
 	struct end ends[2];
 	struct address to;
-	struct ibv_qp_attr rts = end_rts_attr(), init = end_init_attr(), rtr;
+	struct ibv_qp_attr rts = end_rts_attr();
 
 	rts.rnr_retry = 7;
 	end_open(&ends[0], (struct end_options) { 0 });
 	end_open(&ends[1], (struct end_options) { 0 });
 	to = end_address(&ends[1]);
-	rtr = end_rtr_attr(&to);
-	ck_assert_int_eq(ibv_modify_qp(ends[0].qp, &init, INIT_MASK), 0);
-	ck_assert_int_eq(ibv_modify_qp(ends[0].qp, &rtr, RTR_MASK), 0);
-	ck_assert_int_eq(ibv_modify_qp(ends[0].qp, &rts, RTS_MASK), 0);
+	end_connect_as(&ends[0], &to, rts);
 	to = end_address(&ends[0]);
 	end_connect(&ends[1], &to);
 	ck_assert_int_eq(end_send(&ends[0], 1, IBV_WR_SEND, 0, 100, NULL), 0);
@@ -361,9 +358,15 @@ END_TEST
 START_TEST(err_flushes_and_reset_forgets)
 {
 	struct ibv_qp_attr to = { .qp_state = _i ? IBV_QPS_RESET : IBV_QPS_ERR };
+	struct ibv_qp_attr rts = end_rts_attr();
 	struct end ends[2];
+	struct address peer;
 
-	pair_open(ends, (struct end_options) { 0 });
+	rts.timeout = 0; /* However late this thread is, the send does not give up before. */
+	end_open(&ends[0], (struct end_options) { 0 });
+	end_open(&ends[1], (struct end_options) { 0 });
+	peer = end_address(&ends[1]);
+	end_connect_as(&ends[0], &peer, rts);
 	end_receive(&ends[0], 8, 0, 10);
 	end_receive(&ends[0], 9, 0, 10);
 	mock_silence(ends[0].qp->qp_num, true);
