@@ -37,19 +37,25 @@ bool rb_process_gone(int32_t number)
 	return gone;
 }
 
-uint64_t rb_process_host(void)
+bool rb_boot_id(uint8_t boot[RB_BOOT_ID_BYTES])
 {
-	char boot[36];
-	struct stat numbers;
 	int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t count = file < 0 ? -1 : read(file, boot, sizeof(boot));
-	uint64_t host = 0;
+	ssize_t count = file < 0 ? -1 : read(file, boot, RB_BOOT_ID_BYTES);
 
 	if (file >= 0)
 		(void)close(file);
-	if (count != (ssize_t)sizeof(boot) || stat("/proc/self/ns/pid", &numbers) != 0)
+	return count == RB_BOOT_ID_BYTES;
+}
+
+uint64_t rb_process_host(void)
+{
+	uint8_t boot[RB_BOOT_ID_BYTES];
+	struct stat numbers;
+	uint64_t host = 0;
+
+	if (!rb_boot_id(boot) || stat("/proc/self/ns/pid", &numbers) != 0)
 		return 0;
 	for (size_t i = 0; i < sizeof(boot); i++)
-		host = rb_mix(host + (uint8_t)boot[i] + 1);
+		host = rb_mix(host + boot[i] + 1);
 	return rb_mix(host ^ numbers.st_ino);
 }

@@ -1,7 +1,8 @@
 /*
- * process.h -- whether another process still runs. A forked child holds copies of its parent's
- * sockets, so that these tell of the parent's end only when the child ends, too. The kernel has a
- * descriptor for a process itself: it becomes readable when the process ends, however it ends.
+ * process.h -- whether another process still runs, and where numbers of processes mean the same.
+ * A forked child holds copies of its parent's sockets, so that these tell of the parent's end only
+ * when the child ends, too. The kernel has a descriptor for a process itself: it becomes readable
+ * when the process ends, however it ends.
  */
 #ifndef RB_BASE_PROCESS_H
 #define RB_BASE_PROCESS_H
@@ -16,6 +17,10 @@ int rb_process_open(int32_t number);
 bool rb_process_ended(int descriptor);
 /* The same by its number, now: false where nobody knows. */
 bool rb_process_gone(int32_t number);
+/* The name of the running kernel, new at each boot, as text without an end. False: /proc does not
+ * say. */
+#define RB_BOOT_ID_BYTES 36
+bool rb_boot_id(uint8_t boot[RB_BOOT_ID_BYTES]);
 /* Names the kernel and the namespace in which processes have their numbers; 0: /proc does not
  * say. */
 uint64_t rb_process_host(void);

@@ -1,9 +1,9 @@
 /* host.c -- see host.h. */
 #include "runtime/startup/host.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/process.h"
 #include "base/rng.h"
 
 uint64_t rb_text_hash(const char *text)
@@ -17,14 +17,10 @@ uint64_t rb_text_hash(const char *text)
 
 uint64_t rb_host_number(void)
 {
-	char text[64] = "";
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	char text[RB_BOOT_ID_BYTES + 1] = "";
 
-	if (file != NULL) {
-		if (fgets(text, sizeof(text), file) == NULL)
-			text[0] = '\0';
-		(void)fclose(file);
-	}
+	if (!rb_boot_id((uint8_t *)text))
+		text[0] = '\0';
 	return rb_text_hash(text);
 }
 

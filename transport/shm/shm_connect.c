@@ -23,7 +23,6 @@
 #include "transport/shm/shm.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -67,7 +66,7 @@ _Static_assert(sizeof(struct hello) == 72, "travels as it is");
 /* ---- Address ---- */
 
 struct host { /* What two ranks must share to be able to meet here. */
-	uint8_t boot[36];
+	uint8_t boot[RB_BOOT_ID_BYTES];
 	uint64_t network, users; /* Namespaces. */
 	uint32_t user;
 };
@@ -75,12 +74,8 @@ struct host { /* What two ranks must share to be able to meet here. */
 static rubato_status host_read(struct host *host)
 {
 	struct stat network, users;
-	int boot = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t count = boot < 0 ? -1 : read(boot, host->boot, sizeof(host->boot));
 
-	if (boot >= 0)
-		(void)close(boot);
-	if (count != (ssize_t)sizeof(host->boot) || stat("/proc/self/ns/net", &network) != 0 ||
+	if (!rb_boot_id(host->boot) || stat("/proc/self/ns/net", &network) != 0 ||
 	    stat("/proc/self/ns/user", &users) != 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "shm: /proc does not tell the host: %s",
 			       RB_ERRNO_TEXT(errno));
@@ -132,7 +127,7 @@ static void address_head(struct rb_wire *w, const struct host *host)
 	rb_wire_put_u32(w, host->user);
 }
 
-#define HEAD_BYTES (4 + 4 + 36 + 8 + 8 + 4)
+#define HEAD_BYTES (4 + 4 + RB_BOOT_ID_BYTES + 8 + 8 + 4)
 #define ADDRESS_BYTES (HEAD_BYTES + 8 + 8 + 4 + 16)
 
 struct address {             /* What follows the head. */

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "base/sync.h"
 
@@ -633,7 +634,7 @@ static rubato_status ucx_open(const struct rb_transport_options *options, struct
 	for (uint32_t r = 0; r < options->rank_count; r++)
 		ux->peers[r].pid_fd = -1;
 
-	rb_ucx_host_id(ux);
+	ux->host = rb_process_host();
 	status = rb_ucx_begin(begin, &(struct beginning) { ux, options });
 	if (status == RUBATO_OK)
 		status = sleeping_open(ux);

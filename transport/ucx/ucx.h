@@ -54,7 +54,7 @@
 #define RB_UCX_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
 #define RB_UCX_LARGE_BUCKETS 16u  /* Per peer. */
 #define RB_UCX_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is an attack. */
-#define RB_UCX_VERSION 4u
+#define RB_UCX_VERSION 5u
 #define RB_UCX_AM_ID 1u
 
 /* UCX's functions, by their own names: it is loaded, not linked. */
@@ -236,7 +236,7 @@ struct rb_ucx {
 	ucp_context_h context;
 	ucp_worker_h worker;
 	uint64_t job;
-	uint8_t host[16];
+	uint64_t host; /* rb_process_host() */
 	bool tcp_only;
 	int epoll_fd, pids_fd, wake_fd, nap_fd;
 	int ucx_fd;          /* UCX's own. */
@@ -308,7 +308,6 @@ bool rb_ucx_reachable(struct rb_endpoint *ep, const void *address, size_t size_b
 rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresses,
 			     const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
 void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns);
-void rb_ucx_host_id(struct rb_ucx *ux);
 /* No more traffic with the peer: its requests end with PEER. In good order when `left` is set. */
 void rb_ucx_lose(struct rb_ucx *ux, uint32_t peer, const char *reason);
 void rb_ucx_lose_by_status(struct rb_ucx *ux, uint32_t peer, ucs_status_t status);

@@ -12,13 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/rng.h"
 #include "transport/lost.h"
 #include "transport/ucx/ucx.h"
 
@@ -35,35 +33,10 @@
 
 struct blob { /* An address, taken apart. */
 	uint8_t tcp_only;
-	uint64_t job;
+	uint64_t job, host;
 	uint32_t rank, pid;
-	uint8_t host[16];
 	const void *worker;
 };
-
-/* Ranks with equal ids share a kernel and its process numbers. */
-void rb_ucx_host_id(struct rb_ucx *ux)
-{
-	char text[64] = "";
-	struct stat ns;
-	uint64_t halves[2] = { 0, 0 };
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-
-	if (file == NULL || fgets(text, sizeof(text), file) == NULL ||
-	    stat("/proc/self/ns/pid", &ns) != 0) {
-		/* Unlike any other: its peers are treated as far away. */
-		halves[0] = rb_clock_ns();
-		halves[1] = (uint64_t)getpid();
-	} else {
-		for (size_t i = 0; i < sizeof(text); i++) {
-			halves[i & 1] = rb_mix(halves[i & 1] ^ (uint8_t)text[i]);
-		}
-		halves[0] ^= rb_mix(ns.st_ino);
-	}
-	if (file != NULL)
-		(void)fclose(file);
-	memcpy(ux->host, halves, sizeof(ux->host));
-}
 
 rubato_status rb_ucx_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes)
 {
@@ -81,7 +54,7 @@ rubato_status rb_ucx_address(struct rb_endpoint *ep, void *bytes, size_t *size_b
 	rb_wire_put_u64(&w, ux->job);
 	rb_wire_put_u32(&w, ep->rank);
 	rb_wire_put_u32(&w, (uint32_t)getpid());
-	rb_wire_put_bytes(&w, ux->host, sizeof(ux->host));
+	rb_wire_put_u64(&w, ux->host);
 	rb_wire_put_u32(&w, (uint32_t)worker_bytes);
 	rb_wire_put_bytes(&w, worker, worker_bytes);
 	ux->api.ucp_worker_release_address(ux->worker, worker);
@@ -105,7 +78,7 @@ static bool blob_read(const void *address, size_t size_bytes, struct blob *blob)
 	blob->job = rb_wire_get_u64(&w);
 	blob->rank = rb_wire_get_u32(&w);
 	blob->pid = rb_wire_get_u32(&w);
-	rb_wire_get_bytes(&w, blob->host, sizeof(blob->host));
+	blob->host = rb_wire_get_u64(&w);
 	worker_bytes = rb_wire_get_u32(&w);
 	blob->worker = w.at;
 	return !w.bad && magic == ADDRESS_MAGIC && version == RB_UCX_VERSION && worker_bytes > 0 &&
@@ -333,7 +306,7 @@ static rubato_status peer_open(struct rb_ucx *ux, uint32_t rank, const void *add
 		return RB_FAIL(RUBATO_ERR_PEER, "rank %u gave an address that is not its own",
 			       rank);
 	peer->pid = blob.pid;
-	here = memcmp(blob.host, ux->host, sizeof(ux->host)) == 0;
+	here = ux->host != 0 && blob.host == ux->host;
 	peer->shared = !ux->tcp_only && here;
 	params.address = blob.worker;
 	params.err_mode = peer->shared ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;

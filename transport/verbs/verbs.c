@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "base/sync.h"
 
@@ -518,7 +519,7 @@ static rubato_status verbs_open(const struct rb_transport_options *options,
 		vb->peers[r].spent = vb->peers[r].spent_known = RB_VERBS_COUNTS_FROM;
 		vb->peers[r].freed = vb->peers[r].freed_said = RB_VERBS_COUNTS_FROM;
 	}
-	rb_verbs_host_id(vb);
+	vb->host = rb_process_host();
 	status = begin(vb, options);
 	if (status != RUBATO_OK) {
 		rb_verbs_close(&vb->base, true, 0);

@@ -449,7 +449,7 @@ struct rb_verbs {
 		uint64_t spares;   /* Connections of TCP. */
 	} counts;
 	uint8_t job[16];
-	uint8_t host[16];
+	uint64_t host; /* rb_process_host() */
 	int epoll_fd, wake_fd;
 	int watch_fd, clock_fd; /* Processes, the device's events and a clock. */
 	uint32_t rounds;        /* Of poll, until watch_fd is looked at; not 0. */
@@ -838,7 +838,6 @@ void rb_verbs_hear_out(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 void rb_verbs_check_peers(struct rb_verbs *vb);
 void rb_verbs_look(struct rb_endpoint *ep);
 bool rb_verbs_failure(struct rb_endpoint *ep, struct rb_failure *out);
-void rb_verbs_host_id(struct rb_verbs *vb);
 
 /* verbs_queue.c */
 /* Slots for what leaves, until close. Errors: MEMORY. */

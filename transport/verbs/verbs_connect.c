@@ -44,7 +44,8 @@ struct blob_rail {
 };
 
 struct blob { /* An address, taken apart. */
-	uint8_t job[16], host[16];
+	uint8_t job[16];
+	uint64_t host;
 	uint32_t rank, pid, count;
 	uint8_t network, rail_count; /* network: see network_of. */
 	uint8_t rdmacm;              /* By it, or by datagrams. */
@@ -195,7 +196,7 @@ rubato_status rb_verbs_address(struct rb_endpoint *ep, void *bytes, size_t *size
 	rb_wire_put_u8(&w, vb->rail_count);
 	rb_wire_put_u8(&w, vb->cm != NULL);
 	rb_wire_put_bytes(&w, vb->job, sizeof(vb->job));
-	rb_wire_put_bytes(&w, vb->host, sizeof(vb->host));
+	rb_wire_put_u64(&w, vb->host);
 	rb_wire_put_u32(&w, ep->rank);
 	rb_wire_put_u32(&w, (uint32_t)getpid());
 	rb_wire_put_u32(&w, ep->rank_count);
@@ -225,7 +226,7 @@ static bool blob_read(const void *address, size_t size_bytes, struct blob *blob)
 	blob->rail_count = rb_wire_get_u8(&w);
 	blob->rdmacm = rb_wire_get_u8(&w);
 	rb_wire_get_bytes(&w, blob->job, sizeof(blob->job));
-	rb_wire_get_bytes(&w, blob->host, sizeof(blob->host));
+	blob->host = rb_wire_get_u64(&w);
 	blob->rank = rb_wire_get_u32(&w);
 	blob->pid = rb_wire_get_u32(&w);
 	blob->count = rb_wire_get_u32(&w);
@@ -422,7 +423,7 @@ static rubato_status peer_open(struct rb_verbs *vb, uint32_t rank, const struct 
 	struct rb_verbs_peer *peer = &vb->peers[rank];
 
 	peer->pid = blob->pid;
-	if (memcmp(blob->host, vb->host, sizeof(vb->host)) == 0)
+	if (vb->host != 0 && blob->host == vb->host)
 		RB_TRY(rb_verbs_watch_process(vb, peer));
 	for (uint32_t i = 0; i < peer->link_count && !peer->lost; i++)
 		RB_TRY(link_open(vb, &peer->links[i], &blob->rails[i]));
@@ -447,7 +448,7 @@ static rubato_status blobs_read(struct rb_verbs *vb, const void *const *addresse
 			blobs[r].rail_count < vb->rail_count ? blobs[r].rail_count : vb->rail_count;
 		window_set(vb, peer);
 		rb_verbs_ways_keep(vb, r, &blobs[r].ways,
-				   memcmp(blobs[r].host, vb->host, sizeof(vb->host)) == 0);
+				   vb->host != 0 && blobs[r].host == vb->host);
 		*links += peer->link_count;
 	}
 	return RUBATO_OK;

@@ -12,42 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/rng.h"
 #include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_spare.h"
 
 #define EVENTS_MAX 64u
 #define DRAIN_ROUNDS_MAX 100000
-
-/* Ranks with equal ids share a kernel and its process numbers. */
-void rb_verbs_host_id(struct rb_verbs *vb)
-{
-	char text[64] = "";
-	struct stat ns;
-	uint64_t halves[2] = { 0, 0 };
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-
-	if (file == NULL || fgets(text, sizeof(text), file) == NULL ||
-	    stat("/proc/self/ns/pid", &ns) != 0) {
-		/* Unlike any other: its peers are treated as far away. */
-		halves[0] = rb_clock_ns();
-		halves[1] = (uint64_t)getpid();
-	} else {
-		for (size_t i = 0; i < sizeof(text); i++)
-			halves[i & 1] = rb_mix(halves[i & 1] ^ (uint8_t)text[i]);
-		halves[0] ^= rb_mix(ns.st_ino);
-	}
-	if (file != NULL)
-		(void)fclose(file);
-	memcpy(vb->host, halves, sizeof(vb->host));
-}
 
 /* ---- Losing ---- */
 

@@ -6,7 +6,7 @@
 
 #include "base/wire.h"
 
-#define RB_VERBS_VERSION 5u
+#define RB_VERBS_VERSION 6u
 #define RB_VERBS_RAILS_MAX 4u
 #define RB_VERBS_SLOT_BYTES 1024u
 
