@@ -59,12 +59,11 @@ void rb_reduce_plain_part(const struct rb_reduce *reduce, uint64_t first, uint64
 
 bool rb_reduce_copies(const struct rb_reduce *reduce)
 {
-	size_t bytes = (size_t)reduce->count * rubato_type_bytes(reduce->type);
-
 	if (reduce->from_count != 1 || (reduce->op == RUBATO_AVG && reduce->final_count > 1))
 		return false;
-	if (reduce->to != reduce->from[0] && bytes > 0)
-		memcpy(reduce->to, reduce->from[0], bytes);
+	if (reduce->to != reduce->from[0] && reduce->count > 0)
+		memcpy(reduce->to, reduce->from[0],
+		       (size_t)reduce->count * rubato_type_bytes(reduce->type));
 	return true;
 }
 

@@ -287,7 +287,7 @@ void KERNEL(const struct rb_reduce *reduce)
 		[RUBATO_UINT8] = ROW(u8),    [RUBATO_UINT16] = ROW(u16),
 		[RUBATO_UINT32] = ROW(u32),  [RUBATO_UINT64] = ROW(u64),
 	};
-	uint32_t op = (uint32_t)reduce->op, bits = (uint32_t)rubato_type_bytes(reduce->type) * 8;
+	uint32_t op = (uint32_t)reduce->op;
 	struct rb_divisor divisor = { 0 };
 	uint64_t first = 0;
 	uint32_t mode;
@@ -297,19 +297,22 @@ void KERNEL(const struct rb_reduce *reduce)
 	RB_ASSERT(op < RUBATO_OPERATOR_COUNT);
 	if (rb_reduce_copies(reduce))
 		return;
-	if (op == RUBATO_AVG && reduce->final_count > 1) {
-		if (reduce->final_count > RB_DIVISOR_MAX) {
-			rb_reduce_plain_part(reduce, 0, reduce->count);
-			return;
-		}
-		op = RUBATO_OPERATOR_COUNT;
+	if (reduce->count <= SCALAR_MAX ||
+	    (op == RUBATO_AVG && reduce->final_count > RB_DIVISOR_MAX)) {
+		rb_reduce_plain_part(reduce, 0, reduce->count);
+		return;
 	}
+	if (op == RUBATO_AVG && reduce->final_count > 1)
+		op = RUBATO_OPERATOR_COUNT;
 	stream = stream_from(reduce, &first);
 	if (stream)
 		rb_reduce_plain_part(reduce, 0, first);
 	mode = rb_float_mode_enter();
-	if (op == RUBATO_OPERATOR_COUNT) /* In the right mode: its reciprocals are rounded. */
+	if (op == RUBATO_OPERATOR_COUNT) { /* In the right mode: its reciprocals are rounded. */
+		uint32_t bits = (uint32_t)rubato_type_bytes(reduce->type) * 8;
+
 		divisor = rb_divisor_make(reduce->final_count, bits < 16 ? 16 : bits);
+	}
 	table[reduce->type][op](reduce, divisor, first, stream);
 	rb_float_mode_leave(mode);
 	if (stream)

@@ -33,13 +33,13 @@ WAITING = {
 
 # Instructions a call, outside of waiting, in the plain build (assertions on, -O3).
 INSTRUCTIONS = {
-    "allreduce": 1990,
-    "barrier": 1360,
+    "allreduce": 1500,
+    "barrier": 1150,
     "broadcast": 1015,  # Half of them as the root, half not.
-    "allgather": 1710,
-    "persistent": 1850,
-    "sendrecv": 1100,
-    "exchange": 1160,
+    "allgather": 1350,
+    "persistent": 1320,
+    "sendrecv": 980,
+    "exchange": 1020,
 }
 TWINS = {"persistent": "allreduce"}
 # Sleeps a call, of the rank that sleeps most; more ranks than cores.
