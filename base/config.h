@@ -31,6 +31,8 @@
 	  "how verbs connects its queue pairs: auto, exchange or rdmacm")                          \
 	X(verbs_resend, "RUBATO_VERBS_RESEND", T, "67ms", 1000000, 8000000000,                     \
 	  "verbs: how long a device waits for an answer before it sends again, six times")         \
+	X(verbs_cache, "RUBATO_VERBS_CACHE", B, "1G", 0, 70368744177664,                           \
+	  "verbs: how much plain memory stays registered, of all rails; 0: none")                  \
 	X(cuda, "RUBATO_CUDA", S, "auto", 0, 15,                                                   \
 	  "auto (the CUDA device that is current at start-up), off, or a device's number")         \
 	X(chunk, "RUBATO_CHUNK", B, "256K", 64, 268435456, "largest chunk of a pipelined step")    \

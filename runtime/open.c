@@ -115,6 +115,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.attach = attach_of(comm->config->attach.text),
 		.connect = connect_of(comm->config->verbs_connect.text),
 		.resend_ns = comm->config->verbs_resend.number,
+		.cache_bytes = comm->config->verbs_cache.number,
 		.backend = o->setup->backend,
 		.elsewhere = comm->elsewhere,
 		.device = rb_devices_memory(&comm->engine),

@@ -216,6 +216,7 @@ struct rb_transport_options {
 	enum rb_attach attach;   /* shm: RUBATO_ATTACH. */
 	enum rb_connect connect; /* verbs: RUBATO_VERBS_CONNECT. */
 	uint64_t resend_ns;      /* verbs: RUBATO_VERBS_RESEND. 0: its default. */
+	uint64_t cache_bytes;    /* verbs: RUBATO_VERBS_CACHE. */
 	void *backend;           /* sim: its cluster. */
 	struct rb_device_memory device;
 };

@@ -456,6 +456,7 @@ static void queues_size(struct rb_verbs *vb)
 
 static rubato_status begin(struct rb_verbs *vb, const struct rb_transport_options *options)
 {
+	vb->cache_bytes = options->cache_bytes;
 	vb->resend = resend_of(options->resend_ns != 0 ? options->resend_ns : RESEND_NS);
 	RB_TRY(rb_verbs_load(&vb->api));
 	rb_verbs_devices_changed(&vb->base);

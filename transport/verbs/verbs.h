@@ -47,9 +47,8 @@
  * through, the device must be through with it. A source: its writes are waited for, which needs the
  * peer's device alone. A destination: the peer is asked (STOP) and answers behind its last write;
  * where no answer comes, the queue pair goes into its error state, which shuts the peer out, and
- * the peer is lost. Plain memory is registered for one message and no longer: nothing tells us when
- * a caller gives memory back to the system, so a cache of registrations could name pages that
- * are somebody else's by now. Regions, which have a known life, are registered once.
+ * the peer is lost. Plain memory is registered for one message, or until it is other memory
+ * (verbs_cache.h). Regions, which have a known life, are registered once.
  *
  *	verbs.c          the table: open, posts, cancel, poll, sleeping
  *	verbs_fast.c     what nearly every message takes: posts of small ones, completions
@@ -68,6 +67,8 @@
  *	verbs_message.c  heads, what arrives, small messages
  *	verbs_large.c    announced and invited messages
  *	verbs_memory.c   regions, keys, registration, put
+ *	verbs_cache.c    registrations that are kept (verbs_cache.h)
+ *	verbs_watch.c    memory that changes (verbs_watch.h)
  */
 #ifndef RB_TRANSPORT_VERBS_H
 #define RB_TRANSPORT_VERBS_H
@@ -84,15 +85,14 @@
 #define RB_VERBS_SLOTS_MIN 14u  /* Fewer, and a window is too short for its reserve. */
 #define RB_VERBS_FEW_RANKS 64u  /* A link has all slots in jobs of no more, else a peer has. */
 #define RB_VERBS_QUEUE_MAX 128u /* Entries of a send queue; a power of 2. */
-#define RB_VERBS_COUNTS_FROM                                                                       \
-	0xffffff80u                     /* Counts begin here: each run takes them past their end. */
-#define RB_VERBS_CHAIN 16u              /* Posted by one doorbell. */
-#define RB_VERBS_SIGNAL_EACH 8u         /* Entries, one of which tells its completion. */
-#define RB_VERBS_EAGER_MAX 16384u       /* Guess. */
-#define RB_VERBS_PIECE_BYTES (1u << 18) /* Of an RDMA write. Guess. */
-#define RB_VERBS_PIECE_LEAST (1u << 14) /* Where writes are spread. Guess. */
-#define RB_VERBS_PIECES_OUT 4u          /* Of a request, at a time, on a link. Guess. */
-#define RB_VERBS_SPREAD_MIN (1u << 16)  /* Shorter messages are not spread. Guess. */
+#define RB_VERBS_COUNTS_FROM 0xffffff80u /* Each run takes counts past their end. */
+#define RB_VERBS_CHAIN 16u               /* Posted by one doorbell. */
+#define RB_VERBS_SIGNAL_EACH 8u          /* Entries, one of which tells its completion. */
+#define RB_VERBS_EAGER_MAX 16384u        /* Guess. */
+#define RB_VERBS_PIECE_BYTES (1u << 18)  /* Of an RDMA write. Guess. */
+#define RB_VERBS_PIECE_LEAST (1u << 14)  /* Where writes are spread. Guess. */
+#define RB_VERBS_PIECES_OUT 4u           /* Of a request, at a time, on a link. Guess. */
+#define RB_VERBS_SPREAD_MIN (1u << 16)   /* Shorter messages are not spread. Guess. */
 #define RB_VERBS_UNIT_BYTES 64u
 #define RB_VERBS_UNITS_MAX (RB_UNEXPECTED_BYTES_MAX / RB_VERBS_UNIT_BYTES)
 #define RB_VERBS_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
@@ -145,9 +145,8 @@ struct rb_verbs_entry {             /* Of a send queue. */
 	struct rb_verbs_slot *slot; /* Given back when it completes, or NULL. */
 	uint64_t flight;            /* 0: none. */
 	union {
-		uint64_t offset; /* Of an RDMA write. */
-		struct rb_verbs_flight
-			*burst; /* Of a message behind `writes`; it may have ended. */
+		uint64_t offset;               /* Of an RDMA write. */
+		struct rb_verbs_flight *burst; /* Behind `writes`; it may have ended. */
 	};
 	uint32_t bytes;  /* Likewise. */
 	uint8_t message; /* enum rb_verbs_message; 0: an RDMA write. */
@@ -211,12 +210,13 @@ enum rb_verbs_word {
 enum rb_verbs_halt { RB_VERBS_GOES_ON, RB_VERBS_ASKED, RB_VERBS_IS_OVER, RB_VERBS_IS_MET };
 
 /* What peers may speak of, or the device has something of, by id: generation << 32 | index + 1.
- * While it is free `mrs` and `copy` are NULL; the rest is set when it begins. */
+ * While it is free `mrs`, `cached` and `copy` are NULL; the rest is set when it begins. */
 struct rb_verbs_flight {
 	struct rb_request *request; /* NULL: free, or its request has ended before it. */
 	uint32_t index, generation;
 	struct rb_verbs_flight *next, *previous; /* In its peer's list; next: of the free ones. */
-	struct ibv_mr *mrs[RB_VERBS_RAILS_MAX];  /* Registered for this message alone, or NULL. */
+	struct ibv_mr *mrs[RB_VERBS_RAILS_MAX];  /* Of this message alone, or of `cached`; NULL. */
+	struct rb_verbs_cached *cached;          /* Or NULL. */
 	uint8_t *copy; /* Of a device's memory that cannot be registered; NULL: none. */
 	uint32_t local_keys[RB_VERBS_RAILS_MAX]; /* [0] is 0: not registered. */
 	uint32_t keys[RB_VERBS_RAILS_MAX];       /* Theirs; [0] is 0: pieces in slots. */
@@ -442,11 +442,10 @@ struct rb_verbs {
 	uint32_t inline_max;
 	uint8_t resend; /* A device waits 4.096 us << that for an answer, then sends again. */
 	uint32_t cq_entries;
-	struct { /* For the log. */
-		uint64_t failed, risen,
-			again;     /* Links; messages and writes that were done again. */
-		uint64_t by_clock; /* Drains that the device did not end. */
-		uint64_t spares;   /* Connections of TCP. */
+	struct {                               /* For the log. */
+		uint64_t failed, risen, again; /* Links; what was done again. */
+		uint64_t by_clock;             /* Drains that the device did not end. */
+		uint64_t spares;               /* Connections of TCP. */
 	} counts;
 	uint8_t job[16];
 	uint64_t host; /* rb_process_host() */
@@ -478,6 +477,8 @@ struct rb_verbs {
 	struct rb_verbs_remote *remotes;
 	struct rb_verbs_stuck *stuck;
 	bool stuck_said;
+	struct rb_verbs_cache *cache; /* NULL: not needed yet. */
+	size_t cache_bytes;           /* That it may keep, of all rails; 0: none is made. */
 	struct rb_verbs_peer peers[];
 };
 

@@ -210,10 +210,14 @@ static inline struct rb_verbs_invite *invite_of(struct rb_arrival *first,
 static inline bool registered(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 			      const struct ibv_mr *mr, bool written)
 {
-	if (mr == NULL)
-		mr = flight->mrs[0] = rb_verbs_host_register(
-			vb, vb->rails[0].pd, flight->request->buffer, flight->request->size_bytes,
-			written ? RB_VERBS_ACCESS_REMOTE : 0);
+	int access = written ? RB_VERBS_ACCESS_REMOTE : 0;
+
+	if (mr == NULL && vb->cache_bytes > 0)
+		mr = rb_verbs_flight_register(vb, flight, 1, access) ? flight->mrs[0] : NULL;
+	else if (mr == NULL)
+		mr = flight->mrs[0] =
+			rb_verbs_host_register(vb, vb->rails[0].pd, flight->request->buffer,
+					       flight->request->size_bytes, access);
 	if (mr == NULL)
 		return false;
 	flight->local_keys[0] = mr->lkey;

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "transport/lost.h"
+#include "transport/verbs/verbs_cache.h"
 #include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_spare.h"
 
@@ -788,6 +789,7 @@ void rb_verbs_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 		say_goodbye(vb, abort, deadline_ns);
 	datagrams_close(vb);
 	queues_close(vb);
+	rb_verbs_cache_close(vb);
 	rb_verbs_cm_close(vb);
 	while (vb->remotes != NULL)
 		rb_verbs_remote_close(ep, &vb->remotes->base);

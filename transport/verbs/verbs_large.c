@@ -21,6 +21,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "transport/verbs/verbs_cache.h"
 #include "transport/verbs/verbs_payload.h"
 
 #define REVOKE_NS 200000000u /* Guess: for an answer, where there is another way. */
@@ -573,15 +574,15 @@ static void lose_for(struct rb_verbs *vb, uint32_t rank, const char *what, uint6
  * Should it be used nevertheless, as its processor was taken away between the two, no memory is
  * lost, but a link, which is compared and made anew as any that fails: what each end says of it
  * then has the number of keys that it took back, so that a write that is refused for another reason
- * is still a peer that is lost. A region's key stays, and so may a message's own, if the device
- * does not end it: then the peer is shut out.
+ * is still a peer that is lost. A region's key stays, and one that other messages use as well, and
+ * so may a message's own, if the device does not end it: then the peer is shut out.
  */
 static void receive_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint64_t how)
 {
 	struct rb_request *receive = flight->request;
 	uint32_t rank = receive->peer;
 	uint64_t id = rb_verbs_flight_id(flight);
-	bool revocable = flight->mrs[0] != NULL;
+	bool revocable = flight->mrs[0] != NULL && rb_verbs_cache_claim(vb, flight->cached);
 
 	flight->halt = RB_VERBS_ASKED;
 	if (!flight->mismatched) /* Else it has been asked. */

@@ -2,8 +2,8 @@
  * verbs_memory.c -- regions, their keys, registration for one message, and put.
  *
  * A key: address, size and remote keys of the region, one a rail, and what memory it is. A put's
- * source that lies in no region is registered for the put; one that is short, or cannot be
- * registered, leaves from slots.
+ * source that lies in no region is registered for the put, or found to be (verbs_cache.h); one that
+ * is short, or cannot be registered, leaves from slots.
  *
  * A registration that cannot be ended names memory that may become somebody else's. No peer writes
  * there any more when its message has ended in good order; one that may is lost (verbs_large.c). It
@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "transport/verbs/verbs_cache.h"
 #include "transport/verbs/verbs_payload.h"
 
 #define COPIED_MAX 16384u /* Guess: below, registering takes longer than copying. */
@@ -74,13 +75,45 @@ size_t rb_verbs_device_path(const struct rb_verbs *vb, char *text, size_t text_b
 /* What peers write may become visible in any order: nobody looks at it before a message
  * has come behind it on the same queue pair, whose completion says that all of it is there. A
  * device or kernel that knows no relaxed order ignores that it may. */
-struct ibv_mr *rb_verbs_host_register(const struct rb_verbs *vb, struct ibv_pd *pd, void *base,
-				      size_t size_bytes, int access)
+static struct ibv_mr *host_register(const struct rb_verbs *vb, struct ibv_pd *pd, void *base,
+				    size_t size_bytes, int access)
 {
 	if ((access & IBV_ACCESS_REMOTE_WRITE) == 0 || vb->api.ibv_reg_mr_iova2 == NULL)
 		return vb->api.ibv_reg_mr(pd, base, size_bytes, access);
 	return vb->api.ibv_reg_mr_iova2(pd, base, size_bytes, (uintptr_t)base,
 					(unsigned int)access | IBV_ACCESS_RELAXED_ORDERING);
+}
+
+/* What is kept, and not in use, makes room. */
+struct ibv_mr *rb_verbs_host_register(struct rb_verbs *vb, struct ibv_pd *pd, void *base,
+				      size_t size_bytes, int access)
+{
+	struct ibv_mr *mr = host_register(vb, pd, base, size_bytes, access);
+
+	if (mr == NULL && errno == ENOMEM && rb_verbs_cache_shrink(vb))
+		mr = host_register(vb, pd, base, size_bytes, access);
+	return mr;
+}
+
+bool rb_verbs_flight_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint32_t rails,
+			      int access)
+{
+	const struct rb_request *request = flight->request;
+
+	flight->cached =
+		rb_verbs_cache_take(vb, request->buffer, request->size_bytes, rails, access);
+	for (uint32_t i = 0; i < rails; i++) {
+		flight->mrs[i] =
+			flight->cached != NULL
+				? flight->cached->mrs[i]
+				: rb_verbs_host_register(vb, vb->rails[i].pd, request->buffer,
+							 request->size_bytes, access);
+		if (flight->mrs[i] == NULL) {
+			(void)rb_verbs_unregister(vb, flight);
+			return false;
+		}
+	}
+	return true;
 }
 
 /* NULL: errno. */
@@ -132,7 +165,7 @@ static struct ibv_mr *device_register(struct rb_verbs *vb, const struct rb_verbs
 	return mr;
 }
 
-static bool mr_drop(struct rb_verbs *vb, const struct rb_verbs_rail *rail, struct ibv_mr *mr)
+bool rb_verbs_mr_drop(struct rb_verbs *vb, const struct rb_verbs_rail *rail, struct ibv_mr *mr)
 {
 	struct rb_verbs_stuck *stuck;
 	int error = vb->api.ibv_dereg_mr(mr);
@@ -263,7 +296,7 @@ void rb_verbs_region_drop(struct rb_endpoint *ep, struct rb_region *region)
 	vb->device_regions -= own->device;
 	for (uint32_t i = 0; i < vb->rail_count; i++)
 		if (own->mrs[i] != NULL)
-			(void)mr_drop(vb, &vb->rails[i], own->mrs[i]);
+			(void)rb_verbs_mr_drop(vb, &vb->rails[i], own->mrs[i]);
 	if (own->mapped)
 		(void)munmap(region->base, region->size_bytes == 0 ? page : region->size_bytes);
 	free(own);
@@ -360,6 +393,25 @@ static rubato_status copy_make(struct rb_verbs *vb, struct rb_verbs_flight *flig
 			     request->size_bytes);
 }
 
+static bool device_flight_register(struct rb_verbs *vb, struct rb_verbs_flight *flight,
+				   uint32_t rails, bool written)
+{
+	const struct rb_request *request = flight->request;
+
+	if (!rb_endpoint_reaches(&vb->base, RB_MEMORY_DEVICE))
+		return false;
+	for (uint32_t i = 0; i < rails; i++) {
+		flight->mrs[i] =
+			device_register(vb, &vb->rails[i], request->buffer, request->size_bytes,
+					written ? RB_VERBS_ACCESS_REMOTE : 0);
+		if (flight->mrs[i] == NULL) {
+			(void)rb_verbs_unregister(vb, flight);
+			return false;
+		}
+	}
+	return true;
+}
+
 rubato_status rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, bool written)
 {
 	struct rb_request *request = flight->request;
@@ -367,7 +419,6 @@ rubato_status rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *fli
 	const struct rb_verbs_region *region =
 		(const struct rb_verbs_region *)rb_request_region(&vb->base, request);
 	bool device = rb_verbs_is_device(request);
-	bool reaches = rb_endpoint_reaches(&vb->base, RB_MEMORY_DEVICE);
 
 	if (device && !written && flight->keys[0] == 0)
 		return copy_make(vb, flight); /* It leaves in pieces. */
@@ -378,24 +429,15 @@ rubato_status rb_verbs_register(struct rb_verbs *vb, struct rb_verbs_flight *fli
 	}
 	if (request->size_bytes == 0 || (!device && !written && request->size_bytes <= COPIED_MAX))
 		return RUBATO_OK;
-	for (uint32_t i = 0; i < rails; i++) {
-		struct rb_verbs_rail *rail = &vb->rails[i];
-		int access = written ? RB_VERBS_ACCESS_REMOTE : 0;
-
-		if (!device)
-			flight->mrs[i] = rb_verbs_host_register(vb, rail->pd, request->buffer,
-								request->size_bytes, access);
-		else if (reaches)
-			flight->mrs[i] = device_register(vb, rail, request->buffer,
-							 request->size_bytes, access);
-		if (flight->mrs[i] == NULL) {
-			(void)rb_verbs_unregister(vb, flight);
-			if (written)
-				memset(flight->keys, 0, sizeof(flight->keys));
-			return device && !written ? copy_make(vb, flight) : RUBATO_OK;
-		}
-		keys_take(flight, i, flight->mrs[i], written);
+	if (!(device ? device_flight_register(vb, flight, rails, written)
+		     : rb_verbs_flight_register(vb, flight, rails,
+						written ? RB_VERBS_ACCESS_REMOTE : 0))) {
+		if (written)
+			memset(flight->keys, 0, sizeof(flight->keys));
+		return device && !written ? copy_make(vb, flight) : RUBATO_OK;
 	}
+	for (uint32_t i = 0; i < rails; i++)
+		keys_take(flight, i, flight->mrs[i], written);
 	return RUBATO_OK;
 }
 
@@ -405,9 +447,13 @@ bool rb_verbs_unregister(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 
 	/* Those of the first rails are. */
 	for (uint32_t i = 0; i < vb->rail_count && flight->mrs[i] != NULL; i++) {
-		gone &= mr_drop(vb, &vb->rails[i], flight->mrs[i]);
+		if (flight->cached == NULL)
+			gone &= rb_verbs_mr_drop(vb, &vb->rails[i], flight->mrs[i]);
 		flight->mrs[i] = NULL;
 	}
+	if (flight->cached != NULL)
+		gone = rb_verbs_cache_give(vb, flight->cached);
+	flight->cached = NULL;
 	memset(flight->local_keys, 0, sizeof(flight->local_keys));
 	if (flight->copy != NULL)
 		free(flight->copy);

@@ -16,8 +16,13 @@
 #define RB_VERBS_ACCESS_REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 
 /* Registers the host's memory (verbs_memory.c). NULL: errno. */
-struct ibv_mr *rb_verbs_host_register(const struct rb_verbs *vb, struct ibv_pd *pd, void *base,
+struct ibv_mr *rb_verbs_host_register(struct rb_verbs *vb, struct ibv_pd *pd, void *base,
 				      size_t size_bytes, int access);
+/* Likewise for a flight, its buffer: kept, or for it alone. False: errno, nothing is. */
+bool rb_verbs_flight_register(struct rb_verbs *vb, struct rb_verbs_flight *flight, uint32_t rails,
+			      int access);
+/* False: it cannot be ended, and is tried again at close. */
+bool rb_verbs_mr_drop(struct rb_verbs *vb, const struct rb_verbs_rail *rail, struct ibv_mr *mr);
 
 static inline bool rb_verbs_is_device(const struct rb_request *request)
 {

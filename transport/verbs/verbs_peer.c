@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "transport/verbs/verbs_cache.h"
 #include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_spare.h"
 
@@ -254,6 +255,7 @@ static void ticks(struct rb_verbs *vb)
 			rb_verbs_stir(vb, peer);
 	}
 	rb_verbs_listener_tick(vb);
+	rb_verbs_cache_tick(vb);
 	rb_verbs_ring(vb);
 }
 

@@ -16,7 +16,8 @@ static void *connect_main(void *arg)
 	uint32_t rank = (uint32_t)(uintptr_t)arg;
 	struct rb_transport_options options = { .rank = rank,
 						.rank_count = ends.ranks > 0 ? ends.ranks : 2,
-						.resend_ns = ends.resend_ns };
+						.resend_ns = ends.resend_ns,
+						.cache_bytes = ends.cache_bytes };
 	const void *addresses[RANKS_MAX] = { ends.bytes[0], ends.bytes[1] };
 	bool use[RANKS_MAX] = { true, true };
 	struct rb_endpoint **ep = &ends.ep[rank];

@@ -20,9 +20,10 @@ extern struct ends {
 	size_t size_bytes[RANKS_MAX];
 	uint32_t ranks; /* Of the job, of which two are there; 0: no others. */
 	pthread_barrier_t barrier;
-	uint64_t call;      /* Of the next message's tag. */
-	uint64_t resend_ns; /* Or 0. */
-	uint64_t stale;     /* Writes by keys that were taken back are right: so many, or more. */
+	uint64_t call;        /* Of the next message's tag. */
+	uint64_t resend_ns;   /* Or 0. */
+	uint64_t cache_bytes; /* Or 0: nothing is kept. */
+	uint64_t stale;       /* Writes by keys that were taken back are right: so many, or more. */
 } ends;
 extern uint8_t sent[VAST], got[VAST];
 
