@@ -1,7 +1,14 @@
 /* test_info_rdma.c -- the doctor's lines on RDMA, of a /sys that the test writes. */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "tests/check_main.h"
 #include "tools/info/info.h"
@@ -231,6 +238,31 @@ START_TEST(order_of_writes)
 }
 END_TEST
 
+/* The last one: what is refused stays so. */
+START_TEST(memory_that_is_watched)
+{
+	struct sock_filter lines[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof(lines) / sizeof(lines[0]), lines };
+	long fd = syscall(SYS_userfaultfd, 1);
+
+	expect("userfaultfd", NULL);
+	port_is("4: ACTIVE", "InfiniBand");
+	if (fd >= 0) /* Of this kernel. */
+		expect("userfaultfd", "ok registrations of plain memory");
+	if (fd >= 0)
+		(void)close((int)fd);
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+		return; /* A machine without filters. */
+	expect("userfaultfd", "warn Operation not permitted: each message of plain memory");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rubato-info, RDMA");
@@ -244,6 +276,7 @@ int main(void)
 	tcase_add_test(tc, units_of_ports);
 	tcase_add_test(tc, device_memory);
 	tcase_add_test(tc, order_of_writes);
+	tcase_add_test(tc, memory_that_is_watched);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
 }

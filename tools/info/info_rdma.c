@@ -4,9 +4,15 @@
  */
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <linux/userfaultfd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "tools/info/info.h"
 
@@ -14,6 +20,9 @@
 #define GIDS_MAX 256u
 #define HEADERS_BYTES 96u /* The kernel's: what RoCE needs of a network device's MTU beside data. */
 #define ORDERING_BIT 0x10u /* Of PCI Express's device control: relaxed ordering. */
+/* UFFD_USER_MODE_ONLY, UFFD_FEATURE_WP_HUGETLBFS_SHMEM, which older headers have not. */
+#define WATCH_USER_MODE 1
+#define WATCH_OF_5_19 (1u << 12)
 
 struct port {
 	const char *system, *device;
@@ -229,6 +238,26 @@ static void library_check(struct info *info, bool devices)
 			 dlsym(library, "ibv_reg_dmabuf_mr") != NULL ? "can" : "cannot");
 }
 
+/* As verbs does: transport/verbs/verbs_watch.c. */
+static void watch_check(struct info *info)
+{
+	struct uffdio_api api = { .api = UFFD_API,
+				  .features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE |
+					      UFFD_FEATURE_EVENT_REMAP | WATCH_OF_5_19 };
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | WATCH_USER_MODE);
+	bool good = fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0;
+
+	if (good)
+		info_say(info, "userfaultfd", true,
+			 "registrations of plain memory that is used again are kept");
+	else
+		info_say(info, "userfaultfd", false,
+			 "%s: each message of plain memory is registered by itself",
+			 fd < 0 ? strerror(errno) : "older than Linux 5.19");
+	if (fd >= 0)
+		(void)close(fd);
+}
+
 static void peermem_check(struct info *info, const char *system)
 {
 	bool loaded = is_there(system, "module/nvidia_peermem/initstate") ||
@@ -269,6 +298,8 @@ void info_rdma(struct info *info, const char *system)
 	if (!found)
 		info_say(info, "RDMA", true, "no device: networks go by TCP");
 	library_check(info, found);
+	if (found)
+		watch_check(info);
 	if (found)
 		peermem_check(info, system);
 }
