@@ -3,12 +3,14 @@
  * one takes seconds in a guest.
  *
  * Plain memory in blocking calls, and registered memory in persistent operations; of sizes that
- * are sent, sent in pieces, and written. Every element of every result is checked. Rank 0 prints
- * how many there were.
+ * are sent, sent in pieces, and written; and plain memory that is used again and again, and is
+ * mapped anew or discarded in between: a device writes to the pages that it was told of. Every
+ * element of every result is checked. Rank 0 prints how many there were.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "rubato.h"
 #include "tests/runtime/exercise.h"
@@ -96,6 +98,43 @@ static rubato_status messages_run(rubato_comm *comm, uint32_t *out, uint32_t *in
 	return RUBATO_OK;
 }
 
+/* The same addresses, other pages. */
+static void change(uint32_t *memory, size_t bytes, bool discard)
+{
+	void *at = discard ? memory
+			   : mmap(memory, bytes, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+
+	if (at != memory || (discard && madvise(memory, bytes, MADV_DONTNEED) != 0)) {
+		perror("operations: change");
+		exit(1);
+	}
+}
+
+/* So many between two changes that a registration is kept and used again before each. */
+static rubato_status changes_run(rubato_comm *comm)
+{
+	enum { CHANGES = 4, TIMES = 24 };
+	size_t bytes = COUNT_MAX * sizeof(uint32_t);
+	uint32_t *memory[2];
+	rubato_status status = RUBATO_OK;
+
+	for (int i = 0; i < 2; i++)
+		memory[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				 -1, 0);
+	if (memory[0] == MAP_FAILED || memory[1] == MAP_FAILED)
+		return RUBATO_ERR_MEMORY;
+	for (int i = 0; status == RUBATO_OK && i < CHANGES * TIMES; i++) {
+		if (i > 0 && i % TIMES == 0)
+			for (int m = 0; m < 2; m++)
+				change(memory[m], bytes, i / TIMES % 2 == 0);
+		status = message_run(comm, memory[0], memory[1], COUNT_MAX);
+	}
+	for (int i = 0; i < 2; i++)
+		(void)munmap(memory[i], bytes);
+	return status;
+}
+
 static rubato_status all_run(rubato_comm *comm)
 {
 	static uint32_t plain[2][COUNT_MAX];
@@ -104,6 +143,8 @@ static rubato_status all_run(rubato_comm *comm)
 
 	if (status == RUBATO_OK)
 		status = messages_run(comm, plain[0], plain[1]);
+	if (status == RUBATO_OK)
+		status = changes_run(comm);
 	if (status == RUBATO_OK)
 		status = operations_run(comm, true);
 	for (int i = 0; status == RUBATO_OK && i < 2; i++)
