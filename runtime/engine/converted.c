@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hollow.h"
+#include "base/wire.h"
 
 #define SLICE_VALUES (RB_SLICE_BYTES / sizeof(float))
 #define IMMEDIATE_VALUES (16u << 10) /* So many are done sooner than queued. */
@@ -245,6 +246,8 @@ static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count, uint32_
 		.count = count, .block_count = 1, .align = 1, .chunk = SLICE_VALUES / values
 	};
 
+	if (count / layout.chunk >= RB_ITERATION_MAX - 1) /* No plan has more chunks. */
+		layout.chunk = count / (RB_ITERATION_MAX - 1) + 1;
 	if (*plan != NULL && (*plan)->layout.count == count &&
 	    (*plan)->layout.chunk == layout.chunk)
 		return RUBATO_OK;

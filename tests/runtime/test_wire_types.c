@@ -465,6 +465,33 @@ START_TEST(what_cannot_be_is_refused)
 }
 END_TEST
 
+/* More than an address space holds, and than a plan has chunks: an error, no broken invariant. */
+static rubato_status too_much_main(rubato_comm *comm, void *arg)
+{
+	static const uint64_t counts[] = { UINT64_C(1) << 48, UINT64_C(1) << 52,
+					   UINT64_C(1) << 58 };
+	float in[4] = { 0 }, out[4];
+	rubato_op *op;
+
+	(void)arg;
+	for (uint32_t i = 0; i < 3 * 3; i++) {
+		rubato_type type = i / 3 > 0 ? RUBATO_FLOAT32 : RUBATO_FLOAT16;
+
+		RB_TRY(rubato_set_wire(comm, (rubato_wire)(i / 3), false));
+		RB_TRY(rubato_set_accumulate(comm, RUBATO_ACCUMULATE_WHOLE));
+		if (rubato_op_allreduce(comm, in, out, counts[i % 3], type, RUBATO_SUM, &op) !=
+		    RUBATO_ERR_MEMORY)
+			return RB_FAIL(RUBATO_ERR_INTERNAL, "%u: %s", i, rubato_error_text());
+	}
+	return rubato_allreduce(comm, in, out, 4, RUBATO_FLOAT32, RUBATO_SUM);
+}
+
+START_TEST(too_much_is_refused)
+{
+	job_run(2, too_much_main, NULL);
+}
+END_TEST
+
 /* ---- Ranks that differ ---- */
 
 struct difference {
@@ -530,6 +557,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, feedback_loses_nothing, 0, 4);
 	tcase_add_test(tc, a_residual_can_be_handed_over);
 	tcase_add_test(tc, what_cannot_be_is_refused);
+	tcase_add_test(tc, too_much_is_refused);
 	tcase_add_loop_test(tc, ranks_that_differ_learn_it, 0, 6);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
