@@ -24,7 +24,7 @@
 #endif
 #define RANKS_MAX 4u
 #define TIMEOUT_NS UINT64_C(1500000000)
-#define PATIENCE_NS UINT64_C(20000000000) /* Of a job that must work, on a busy machine. */
+#define PATIENCE_NS UINT64_C(20000000000) /* Of a job that may not be late on a busy machine. */
 #define CPU_S_MAX 0.6 /* Of a rank: half of what one that spins until the deadline takes. */
 #define COUNT 1000u
 
@@ -47,7 +47,7 @@ struct setup {
 	int resource;
 	uint64_t limit;
 	uint64_t heap_bytes, alloc_bytes;
-	bool works;
+	bool patient;
 };
 
 static uint32_t open_descriptors(void)
@@ -89,7 +89,7 @@ static rubato_status join_job(struct shared *s, uint32_t rank, const struct setu
 	rubato_status err, end;
 	int tries;
 
-	options.timeout_ns = setup->works ? PATIENCE_NS : TIMEOUT_NS;
+	options.timeout_ns = setup->patient ? PATIENCE_NS : TIMEOUT_NS;
 	tries = (int)(2 * options.timeout_ns / 1000000);
 	options.transport = "shm";
 	options.heap_bytes = setup->heap_bytes;
@@ -167,27 +167,47 @@ static struct shared *job_run(const struct setup *setup)
 	return s;
 }
 
-/* Whether the job ran. If not, one of the limited ranks says why, with `words`. */
-static bool job_judge(const struct setup *setup, const char *words)
+/* Whether the job ran, and whether one of the ranks said `words` where it did not. */
+static bool job_try(const struct setup *setup, const char *words, bool *said, char *all,
+		    size_t all_bytes)
 {
 	struct shared *s = job_run(setup);
-	bool good = true, said = false;
-	char all[2100] = "";
+	bool good = true;
 
+	*said = false;
+	all[0] = '\0';
 	for (uint32_t r = 0; r < setup->rank_count; r++) {
 		const struct outcome *o = &s->outcomes[r];
 		size_t at = strlen(all);
 
 		good = good && o->status == RUBATO_OK;
-		said = said || (o->status != RUBATO_OK && strstr(o->text, words) != NULL);
-		(void)snprintf(all + at, sizeof(all) - at, "\n  rank %u: %s: %s", r,
+		*said = *said || (o->status != RUBATO_OK && strstr(o->text, words) != NULL);
+		(void)snprintf(all + at, all_bytes - at, "\n  rank %u: %s: %s", r,
 			       rubato_status_name(o->status), o->text);
 	}
-	ck_assert_msg(good || said, "under limit %llu nobody says \"%s\":%s",
-		      (unsigned long long)setup->limit, words, all);
 	if (getenv("RUBATO_LOG") != NULL)
 		(void)fprintf(stderr, "limit %llu:%s\n", (unsigned long long)setup->limit, all);
 	(void)munmap(s, sizeof(*s));
+	return good;
+}
+
+/*
+ * Whether the job ran. If not, one of the limited ranks says why, with `words`. A rank that got no
+ * processor for as long as the short deadline ends the job, too, before it meets its limit: then
+ * the job runs once more, with patience, and must say it.
+ */
+static bool job_judge(const struct setup *setup, const char *words)
+{
+	struct setup again = *setup;
+	char all[2100];
+	bool said, good = job_try(setup, words, &said, all, sizeof(all));
+
+	if (!good && !said && !setup->patient) {
+		again.patient = true;
+		good = job_try(&again, words, &said, all, sizeof(all));
+	}
+	ck_assert_msg(good || said, "under limit %llu nobody says \"%s\":%s",
+		      (unsigned long long)setup->limit, words, all);
 	return good;
 }
 
@@ -218,7 +238,7 @@ END_TEST
 /* What start-up took is given back when it is over: rank 0 has no more than the others. */
 START_TEST(start_up_keeps_no_descriptors)
 {
-	struct setup setup = { .rank_count = 4, .resource = RLIMIT_NOFILE, .works = true };
+	struct setup setup = { .rank_count = 4, .resource = RLIMIT_NOFILE, .patient = true };
 	struct shared *s = job_run(&setup);
 	uint32_t own[RANKS_MAX];
 
@@ -252,7 +272,7 @@ START_TEST(address_space_is_shared_out)
 				       .resource = RLIMIT_AS,
 				       .limit = limits[i],
 				       .alloc_bytes = limits[i] / 16,
-				       .works = true };
+				       .patient = true };
 
 		ck_assert_msg(job_judge(&setup, "ulimit -v"), "limit %llu",
 			      (unsigned long long)limits[i]);
