@@ -242,6 +242,24 @@ raise SystemExit(subprocess.call(
         with tempfile.TemporaryDirectory() as folder:
             self.passes(self.job(2, HERE / "train.py", "rubato", f"{folder}/model", LEAVE="open"))
 
+    def test_torchft(self):
+        """A replica is killed, and another one joins."""
+        done = subprocess.run([str(python), "-m", "pip", "--disable-pip-version-check", "install",
+                               "--quiet", "--timeout", "15", "--retries", "1",
+                               "torchft-nightly==2026.10.26"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=300, cwd=FOLDER)
+        if done.returncode != 0:
+            self.skipTest(f"torchft cannot be installed: {done.stdout.decode()[-200:]}")
+        said, codes = self.job(4, HERE / "ranks_torchft.py", "rubato", awaited=(0, 1, 3))
+        self.assertEqual(codes, [0, 0, -signal.SIGKILL, 0], "\n".join(said))
+        for rank in (0, 1):
+            self.assertRegex(said[rank], r"dropped: rubato: allreduce: .*rank 2 is lost")
+            self.assertRegex(said[rank], r"sizes .* to \[3, 3, 3, 3\]")
+        ends = [re.search(r"step (\d+) .* parameters (\S+)$", said[rank], re.M).groups()
+                for rank in (0, 1, 3)]
+        self.assertEqual(len(set(ends)), 1, ends) # The same step, the same bits.
+
     def told(self, how, names, words, least=0.0, most=30.0):
         """What ranks 0 and 2 were told by each of `names`, in time."""
         said, codes = self.job(3, HERE / "rank_fails.py", how, awaited=(0, 2))
