@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "runtime/call.h"
+#include "runtime/engine/absent.h"
 #include "runtime/open.h"
 
 #define WORDS 2           /* Color and key. */
@@ -154,7 +155,7 @@ static rubato_status exchange_run(struct group *g, uint64_t *in, uint64_t *out, 
 		rb_run_start(engine, &x.run);
 		err = rb_engine_wait(engine, &x.done, deadline_ns);
 		if (err != RUBATO_OK)
-			rb_run_fail(engine, &x.run, err, "split: start-up of a group timed out");
+			rb_run_give_up(engine, &x.run, err, "split: start-up of a group");
 		err = x.run.status;
 		if (err != RUBATO_OK)
 			err = RB_FAIL(err, "%s", x.run.failure);

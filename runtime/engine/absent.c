@@ -28,6 +28,17 @@ char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
 	return text;
 }
 
+void rb_run_give_up(struct rb_engine *engine, struct rb_run *run, rubato_status status,
+		    const char *what)
+{
+	char absent[128], text[256];
+
+	(void)rb_run_absent(run, absent, sizeof(absent));
+	(void)snprintf(text, sizeof(text), "%s: waits for%s", what,
+		       absent[0] != '\0' ? absent : " its own work");
+	rb_run_fail(engine, run, status, text);
+}
+
 char *rb_run_way(const struct rb_engine *engine, const struct rb_run *run, char *text,
 		 size_t text_bytes)
 {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/engine/absent.h"
 #include "runtime/engine/run.h"
 
 #define ALIGN 64        /* As buffers of applications usually are. */
@@ -52,7 +53,7 @@ static rubato_status plan_run(struct rb_ping *p, struct rb_plan *plan, const uin
 		rb_run_start(engine, &run);
 		err = rb_engine_wait(engine, &p->done, p->deadline_ns);
 		if (err != RUBATO_OK)
-			rb_run_fail(engine, &run, err, "start-up: messages are timed");
+			rb_run_give_up(engine, &run, err, "start-up: timing messages");
 		err = run.status != RUBATO_OK ? RB_FAIL(run.status, "%s", run.failure) : err;
 	}
 	rb_engine_leave(engine);

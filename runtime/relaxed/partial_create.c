@@ -701,14 +701,8 @@ static rubato_status final_barrier(struct rubato_partial *p, struct rb_run *run,
 	run->owner = &done;
 	rb_run_start(engine, run);
 	err = rb_engine_wait(engine, &done, deadline_ns);
-	if (err != RUBATO_OK) {
-		char absent[128];
-		char text[256];
-
-		(void)rb_run_absent(run, absent, sizeof(absent));
-		(void)snprintf(text, sizeof(text), "partial free: waits for%s", absent);
-		rb_run_fail(engine, run, err, text);
-	}
+	if (err != RUBATO_OK)
+		rb_run_give_up(engine, run, err, "partial free");
 	return run->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(run->status, "%s", run->failure);
 }
 

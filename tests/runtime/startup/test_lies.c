@@ -4,6 +4,8 @@
  * it.
  */
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -128,6 +130,57 @@ START_TEST(who_stays_away_from_a_creation_is_named)
 }
 END_TEST
 
+/* One is held up where it opens what a group's ranks reach each other by. */
+static pthread_barrier_t held_up;
+static _Atomic bool holds;
+
+static rubato_status open_held_up(const struct rb_transport_options *options,
+				  struct rb_endpoint **out)
+{
+	if (atomic_load(&holds) && options->rank == LIAR) {
+		(void)pthread_barrier_wait(&held_up);
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "too late");
+	}
+	return rb_transport_shm.open(options, out);
+}
+
+static rubato_status split_main(rubato_comm *comm, void *arg)
+{
+	rubato_comm *group = NULL;
+	rubato_status err;
+	char text[256];
+	uint32_t rank = rubato_rank(comm);
+
+	(void)arg;
+	RB_TRY(rubato_barrier(comm));
+	comm->timeout_ns = 300000000;
+	atomic_store(&holds, true); /* All have been opened. */
+	err = rubato_split(comm, 0, (int32_t)rank, &group);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	if (rank != LIAR)
+		(void)pthread_barrier_wait(&held_up);
+	(void)rubato_finalize(comm);
+	if (rank == LIAR)
+		return err != RUBATO_OK ? RUBATO_OK : RB_FAIL(RUBATO_ERR_INTERNAL, "it opened");
+	if ((err == RUBATO_ERR_TIMEOUT || err == RUBATO_ERR_PEER) &&
+	    strstr(text, "for rank 1") != NULL && strstr(text, "group") != NULL)
+		return RUBATO_OK;
+	return RB_FAIL(RUBATO_ERR_INTERNAL, "%s: %s", rubato_status_name(err), text);
+}
+
+START_TEST(who_is_held_up_in_a_split_is_named)
+{
+	static const struct rb_transport_ops *const transports[] = { &ops, NULL };
+
+	ops = rb_transport_shm;
+	ops.open = open_held_up;
+	atomic_store(&holds, false);
+	ck_assert_int_eq(pthread_barrier_init(&held_up, NULL, 3), 0);
+	ck_assert_int_eq(local_run_raw(3, transports, split_main, NULL, NULL), RUBATO_OK);
+	(void)pthread_barrier_destroy(&held_up);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("lies");
@@ -135,5 +188,6 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, memory_that_is_not_there_is_not_touched, 0, 4);
 	tcase_add_test(tc, who_stays_away_from_a_creation_is_named);
+	tcase_add_test(tc, who_is_held_up_in_a_split_is_named);
 	return check_main("runtime", tc);
 }
