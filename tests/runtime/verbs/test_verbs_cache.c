@@ -249,6 +249,11 @@ static const struct {
 };
 #define CHANGES (sizeof(changes) / sizeof(changes[0]))
 
+static bool both_have_ended(void *before)
+{
+	return ended() >= *(uint64_t *)before + 2;
+}
+
 /* A kept source, or target, changes. Whether that is noticed. */
 static bool is_noticed(uint32_t which, bool source)
 {
@@ -266,8 +271,12 @@ static bool is_noticed(uint32_t which, bool source)
 	changes[which].change(own);
 	if (changes[which].same)
 		good = exchange(from, to, BYTES, true) == 0 && ended() == ends_before;
-	else /* The old one has ended, and so has that of the message. */
-		good = exchange(from, to, BYTES, true) == 1 && ended() == ends_before + 2;
+	else
+		good = exchange(from, to, BYTES, true) == 1;
+	/* The old one ends, and that of the message: the former when its event has been read. */
+	if (!changes[which].same && !blind)
+		await(both_have_ended, &ends_before, "what changed is let go");
+	good = good && (changes[which].same || ended() == ends_before + 2);
 	/* It is passed over for a while, and then kept again. */
 	for (uint32_t i = 0; i < 20; i++)
 		(void)exchange(from, to, BYTES, true);
