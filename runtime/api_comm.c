@@ -131,6 +131,10 @@ rubato_status rubato_register(rubato_comm *comm, void *memory, size_t size_bytes
 
 	if (comm == NULL || memory == NULL || size_bytes == 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "register: NULL or empty");
+	if (size_bytes > UINTPTR_MAX - (uintptr_t)memory)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "register: %zu bytes at %p end beyond the address space", size_bytes,
+			       memory);
 	if (comm->choices.nodes.count < comm->engine.rank_count)
 		RB_LOG(RB_LOG_INFO,
 		       "register: ranks of this node map rubato_alloc's memory only: between them "

@@ -518,6 +518,8 @@ static rubato_status busy_main(rubato_comm *comm, void *arg)
 	(void)arg;
 	RB_TRY(rubato_alloc(comm, 64 * sizeof(*memory), (void **)&memory));
 	RB_TRY(rubato_register(comm, plain, sizeof(plain)));
+	EXPECT(rubato_register(comm, in, SIZE_MAX - 8) == RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "address space") != NULL);
 	RB_TRY(rubato_op_recv(comm, memory + 5, 50, RUBATO_INT32, other, 1, &ops[0]));
 	RB_TRY(rubato_op_recv(comm, plain + 5, 50, RUBATO_INT32, other, 2, &ops[1]));
 	for (int i = 0; i < 2; i++)
