@@ -51,6 +51,9 @@ static bool shared_alloc(struct rb_ucx *ux, size_t size_bytes, struct rb_ucx_reg
 	ucp_mem_attr_t attr = { .field_mask = UCP_MEM_ATTR_FIELD_ADDRESS };
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 
+	/* UCX's POSIX memory gets its pages one by one: too much would first take all there is. */
+	if (size_bytes / page > (size_t)sysconf(_SC_PHYS_PAGES))
+		return false;
 	if (ux->tcp_only || ux->api.ucp_mem_map(ux->context, &params, &region->memory) != UCS_OK)
 		return false;
 	if (ux->api.ucp_mem_query(region->memory, &attr) != UCS_OK ||
