@@ -7,7 +7,7 @@
 
 #define RB_WAY_BYTES 256
 
-/* "waiting for rank 3 (recv), rank 5 (wait)": what it lacks. Returns text. */
+/* " rank 3, to send to rank 5": whom it lacks; empty: nobody. Returns text. */
 char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes);
 /* Fails a run that has been waited for in vain: "WHAT: waits for rank 3". */
 void rb_run_give_up(struct rb_engine *engine, struct rb_run *run, rubato_status status,
