@@ -251,7 +251,7 @@ int main(void)
 {
 	TCase *tc = tcase_create("queues");
 
-	tcase_set_timeout(tc, 100);
+	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, ranks_with_a_device_each_have_any_number_of_streams);
 	tcase_add_test(tc, processes_of_one_device_have_any_number_of_streams);
 	tcase_add_test(tc, ranks_of_one_device_have_a_stream_for_each_queue);

@@ -11,9 +11,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "rubato_cuda.h"
 #include "tests/check_main.h"
 #include "tests/child_fork.h"
+
+#define ID_NS UINT64_C(60000000000)
 
 struct shared {
 	rubato_id id;
@@ -36,11 +40,15 @@ static rubato_status rank_run(const struct processes *p, struct shared *shared, 
 	rubato_comm *comm;
 
 	options.transport = "shm";
-	if (rank == 0)
+	if (rank == 0) {
 		RB_TRY(rubato_id_create(&shared->id));
-	shared->id_made = shared->id_made || rank == 0;
-	while (!shared->id_made)
+		shared->id_made = true;
+	}
+	for (uint64_t end_ns = rb_clock_ns() + ID_NS; !shared->id_made;) {
+		if (rb_clock_ns() > end_ns)
+			return RB_FAIL(RUBATO_ERR_TIMEOUT, "rank 0 has made no id");
 		(void)usleep(1000);
+	}
 	RB_TRY(rubato_init_id(&comm, &shared->id, rank, p->count, &options));
 	RB_TRY(p->body(app, comm, p->arg));
 	RB_TRY(rubato_finalize(comm));
@@ -77,9 +85,34 @@ static void rank_main(const struct processes *p, struct shared *shared, uint32_t
 		cuda_app_end(&app);
 }
 
+/* Less than Check gives the test, which would not say who it was. */
+static uint64_t patience_ns(void)
+{
+	const char *times = getenv("CK_TIMEOUT_MULTIPLIER");
+
+	return (uint64_t)(120e9 * (times != NULL ? strtod(times, NULL) : 1));
+}
+
+/* Who has not ended by then is killed, and has failed. */
+static void end_await(struct shared *shared, uint32_t rank, pid_t pid, uint64_t end_ns, int *end)
+{
+	pid_t ended;
+
+	while ((ended = waitpid(pid, end, WNOHANG)) == 0 && rb_clock_ns() < end_ns)
+		(void)usleep(1000);
+	if (ended == 0) {
+		(void)kill(pid, SIGKILL);
+		ended = waitpid(pid, end, 0);
+		(void)snprintf(shared->failed[rank], sizeof(shared->failed[rank]),
+			       "has not ended in time");
+	}
+	ck_assert_int_eq(ended, pid);
+}
+
 void processes_run(const struct processes *p)
 {
 	struct shared *shared = processes_memory(sizeof(*shared));
+	uint64_t end_ns = rb_clock_ns() + patience_ns();
 	pid_t pids[PROCESSES_MAX];
 	int ends[PROCESSES_MAX];
 
@@ -92,9 +125,9 @@ void processes_run(const struct processes *p)
 		}
 	}
 	for (uint32_t r = 0; r < p->count; r++)
-		ck_assert_int_eq(waitpid(pids[r], &ends[r], 0), pids[r]);
+		end_await(shared, r, pids[r], end_ns, &ends[r]);
 	for (uint32_t r = 0; r < p->count; r++) { /* The others may have failed with it. */
-		bool dies = p->dies > 0 && r >= p->dies;
+		bool dies = p->dies > 0 && r >= p->dies && shared->failed[r][0] == '\0';
 
 		ck_assert_msg(dies ? WIFSIGNALED(ends[r]) : ends[r] == 0,
 			      "a rank ended with %#x; ranks say: %s | %s | %s | %s", ends[r],
