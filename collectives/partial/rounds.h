@@ -231,6 +231,10 @@ const rubato_round *rb_rounds_summary(const struct rb_rounds *machine, uint64_t 
 #define RB_ROUNDS_NOBODY UINT32_MAX
 /* The lowest rank that is lost, seen or told by another, or NOBODY. */
 uint32_t rb_rounds_lost(const struct rb_rounds *machine);
+/* Whether the round waits for a word of that rank, as far as this one has been told: it is not in
+ * the round that runs, or not ready for the one that is open. Where few ranks meet
+ * (rounds_meeting.c); elsewhere the exchange is a run, which knows: false. */
+bool rb_rounds_awaits(const struct rb_rounds *machine, uint32_t rank);
 /* Rounds since one held something of a live rank of the member; 0: none is live. */
 uint32_t rb_rounds_absent(const struct rb_rounds *machine, uint32_t member);
 /* What is pending: count 0, nothing. */

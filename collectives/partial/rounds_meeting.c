@@ -202,6 +202,20 @@ void rb_rounds_meeting_advance(struct rb_rounds *m, uint64_t now_ns,
 		rb_rounds_exchanged(m, out);
 }
 
+bool rb_rounds_awaits(const struct rb_rounds *m, uint32_t rank)
+{
+	const struct rb_rounds_meeting *meeting = &m->opening.meetings[m->round & 1];
+
+	if (!rb_rounds_meets(&m->config) || rank == m->config.rank)
+		return false;
+	if (m->phase == RB_ROUNDS_EXCHANGING)
+		return (meeting->here >> rank & 1) == 0;
+	if (m->phase != RB_ROUNDS_OPEN || m->ranks.passive[rank] != 0)
+		return false;
+	return m->opening.counts ? (meeting->counted >> rank & 1) == 0
+				 : rank == m->opening.initiator;
+}
+
 bool rb_rounds_meeting_valid(const struct rb_rounds *m)
 {
 	const struct rb_rounds_meeting *now = &m->opening.meetings[m->round & 1];

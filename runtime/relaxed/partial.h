@@ -245,6 +245,9 @@ RB_NODISCARD rubato_status rb_partial_state_take(struct rubato_partial *p);
 
 /* ---- partial_report.c ---- */
 
+/* ": waits for rank 1, rank 2", or ": not ready: ..." of a round that is not open yet; empty: not
+ * known. Returns text. */
+char *rb_partial_absent(const struct rubato_partial *p, char *text, size_t text_bytes);
 /* TIMEOUT: of a call that has waited for `timeout_ns`. */
 RB_NODISCARD rubato_status rb_partial_timeout_fail(struct rubato_partial *p, uint64_t timeout_ns);
 /* Poisons the engine: ranks' first numbers of an era differ. */

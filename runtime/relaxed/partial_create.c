@@ -657,13 +657,15 @@ rubato_status rubato_cuda_partial_create(rubato_comm *comm, uint64_t count, ruba
 
 static rubato_status changed_wait(struct rubato_partial *p, uint64_t deadline_ns)
 {
+	char absent[160];
 	rubato_status err;
 
 	p->changed = false;
 	err = rb_engine_wait(&p->comm->engine, &p->changed, deadline_ns);
 	if (err != RUBATO_OK)
-		return RB_FAIL(err, "partial free: round %llu did not end in time",
-			       (unsigned long long)rb_rounds_view_of(p->machine).round);
+		return RB_FAIL(err, "partial free: round %llu did not end in time%s",
+			       (unsigned long long)rb_rounds_view_of(p->machine).round,
+			       rb_partial_absent(p, absent, sizeof(absent)));
 	return RUBATO_OK;
 }
 

@@ -145,28 +145,46 @@ void rb_partials_dump(const struct rubato_comm *comm, void (*line)(void *arg, co
 
 /* ---- Errors ---- */
 
+char *rb_partial_absent(const struct rubato_partial *p, char *text, size_t text_bytes)
+{
+	const struct rb_run *run = p->exchange.run.active ? &p->exchange.run : &p->reduction.run;
+	enum rb_rounds_phase phase = rb_rounds_phase_of(p->machine);
+	char ranks[128] = "";
+	size_t used = 0;
+
+	for (uint32_t r = 0; r < p->config.rank_count && used < sizeof(ranks); r++)
+		if (rb_rounds_awaits(p->machine, r))
+			used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s rank %u",
+						 used > 0 ? "," : "", r);
+	if (used == 0 && run->active)
+		(void)rb_run_absent(run, ranks, sizeof(ranks));
+	(void)snprintf(text, text_bytes, "%s%s",
+		       ranks[0] == '\0'          ? ""
+		       : phase == RB_ROUNDS_OPEN ? ": not ready:"
+						 : ": waits for",
+		       ranks);
+	return text;
+}
+
 rubato_status rb_partial_timeout_fail(struct rubato_partial *p, uint64_t timeout_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	struct rb_rounds_view view = rb_rounds_view_of(p->machine);
-	const struct rb_run *run = p->exchange.run.active ? &p->exchange.run : &p->reduction.run;
-	char absent[128] = "", calls[256], others[160], out[96];
+	char absent[160], calls[256], others[160], out[96];
 
 	if (engine->poison != RUBATO_OK)
 		return RB_FAIL(RUBATO_ERR_TIMEOUT,
 			       "partial allreduce: the survivors have not agreed after %.3g s (%s)",
 			       (double)timeout_ns * 1e-9, engine->poison_text);
-	if (run->active)
-		(void)rb_run_absent(run, absent, sizeof(absent));
 	return RB_FAIL(
 		RUBATO_ERR_TIMEOUT,
 		"partial allreduce %llu (%s): round %llu is %s after %.3g s (needs %u of %u live "
-		"%s)%s%s%s%s%s",
+		"%s)%s%s%s%s",
 		(unsigned long long)p->driver.number, rubato_policy_name(p->config.options.policy),
 		(unsigned long long)view.round, rb_rounds_phase_name(view.phase),
 		(double)timeout_ns * 1e-9, view.need, view.live,
 		p->config.nodes != NULL ? "nodes" : "ranks", out_text(p, out, sizeof(out)),
-		absent[0] != '\0' ? ": waits for" : "", absent,
+		rb_partial_absent(p, absent, sizeof(absent)),
 		rb_unmatched_ahead(p->comm, calls, sizeof(calls)),
 		partials_text(p->comm, p, others, sizeof(others)));
 }

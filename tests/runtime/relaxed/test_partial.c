@@ -830,6 +830,68 @@ START_TEST(survivors_of_a_killed_process_agree)
 }
 END_TEST
 
+/* ---- Whom a round waits for ---- */
+
+#define STUCK 1u /* Rank that does nothing for a while, its progress thread neither. */
+#define STUCK_TIMEOUT_NS 300000000u
+
+static void says(const char *what)
+{
+	ck_assert_msg(strstr(rubato_error_text(), what) != NULL, "%s", rubato_error_text());
+}
+
+static rubato_status stuck_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	const char *missing[] = { "exchanging", ": waits for rank 1", "open",
+				  ": not ready: rank 1" };
+	float gradient[4] = { 1, 2, 3, 4 }, sum[4];
+	pthread_barrier_t *barrier = arg;
+	rubato_partial *p;
+	bool collected;
+
+	for (uint32_t i = 0; i < 2; i++) {
+		/* Where one rank opens the round, the other one's contribution may be late. */
+		bool waits = rubato_rank(comm) == 0 || (i == 1 && rubato_rank(comm) != STUCK);
+
+		options.policy = i == 0 ? RUBATO_POLICY_SOLO : RUBATO_POLICY_QUORUM;
+		options.quorum = i == 0 ? 0 : 3;
+		RB_TRY(rubato_partial_create(comm, 4, RUBATO_FLOAT32, RUBATO_SUM, &options, &p));
+		if (rubato_rank(comm) == STUCK)
+			rb_engine_enter(&comm->engine);
+		(void)pthread_barrier_wait(barrier);
+		if (waits) {
+			RB_TRY(rubato_partial_contribute(p, gradient, 0, 1));
+			ck_assert_int_eq(
+				rubato_partial_collect(p, sum, &collected, NULL, STUCK_TIMEOUT_NS),
+				RUBATO_ERR_TIMEOUT);
+			says(missing[2 * i]);
+			says(missing[2 * i + 1]);
+		}
+		(void)pthread_barrier_wait(barrier);
+		if (rubato_rank(comm) == STUCK) {
+			rb_engine_leave(&comm->engine);
+			RB_TRY(rubato_partial_contribute(p, gradient, 0, 1));
+		}
+		if (waits) {
+			RB_TRY(rubato_partial_collect(p, sum, &collected, NULL, 0));
+			ck_assert(collected);
+		}
+		RB_TRY(rubato_partial_free(p));
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(a_round_that_waits_says_for_whom)
+{
+	pthread_barrier_t barrier;
+
+	ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, 3), 0);
+	ck_assert_int_eq(local_run(3, shm, stuck_main, &barrier, NULL), RUBATO_OK);
+	(void)pthread_barrier_destroy(&barrier);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("partial");
@@ -845,6 +907,7 @@ int main(void)
 	tcase_add_test(threads, rounds_go_on_without_calls);
 	tcase_add_loop_test(threads, side_by_side_in_any_order, 1, BESIDE_MAX + 1);
 	tcase_add_test(threads, full_rounds_equal_the_allreduce);
+	tcase_add_test(threads, a_round_that_waits_says_for_whom);
 	tcase_add_test(threads, misuse_is_refused);
 	tcase_add_test(threads, creation_fails_everywhere_or_nowhere);
 	tcase_add_test(threads, nothing_is_left_of_what_was_freed);
