@@ -6,8 +6,9 @@
  *   for (uint64_t seed; seeds_next(&seeds, &seed);)
  *           ...
  *
- * TEST_SEED=N takes that seed alone. A test that fails, crashes or hangs within its walk leaves the
- * seed behind in memory that it shares with the program, which says how to meet it again.
+ * TEST_SEED=N takes that seed alone, SEEDS=FIRST:COUNT others. A test that fails, crashes or hangs
+ * within its walk leaves the seed behind in memory that it shares with the program, which says how
+ * to meet it again.
  */
 #ifndef RB_TESTS_SEEDS_H
 #define RB_TESTS_SEEDS_H
@@ -58,28 +59,57 @@ static inline void seeds_report(void)
 			      table[i].seed);
 }
 
+/* A decimal number at *text, behind which it then is, up to `end`. */
+static inline bool seeds_number(const char **text, char end, uint64_t *number)
+{
+	char *stop = NULL;
+
+	errno = 0;
+	*number = strtoull(*text, &stop, 10);
+	if (errno != 0 || **text < '0' || **text > '9' || *stop != end)
+		return false;
+	*text = stop;
+	return true;
+}
+
 static inline bool seeds_given(uint64_t *seed)
 {
-	const char *text = getenv("TEST_SEED");
-	char *end = NULL;
+	const char *text = getenv("TEST_SEED"), *at = text;
 
 	if (text == NULL)
 		return false;
-	errno = 0;
-	*seed = strtoull(text, &end, 10);
-	if (errno != 0 || end == text || *end != '\0' || text[0] == '-') {
+	if (!seeds_number(&at, '\0', seed)) {
 		(void)fprintf(stderr, "TEST_SEED takes a number, not '%s'\n", text);
 		exit(EXIT_FAILURE);
 	}
 	return true;
 }
 
-/* Whether TEST_SEED leaves one seed: what must be so over many need not be so there. */
-static inline bool seeds_single(void)
+/* By TEST_SEED, or else SEEDS. */
+static inline bool seeds_span(uint64_t *first, uint64_t *count)
 {
-	uint64_t seed;
+	const char *text = getenv("SEEDS"), *at = text;
 
-	return seeds_given(&seed);
+	if (seeds_given(first)) {
+		*count = 1;
+		return true;
+	}
+	if (text == NULL)
+		return false;
+	if (!seeds_number(&at, ':', first) || (at++, !seeds_number(&at, '\0', count)) ||
+	    *count == 0 || *count - 1 > UINT64_MAX - *first) {
+		(void)fprintf(stderr, "SEEDS takes FIRST:COUNT, not '%s'\n", text);
+		exit(EXIT_FAILURE);
+	}
+	return true;
+}
+
+/* Whether these choose: what must be so over the test's own seeds need not be so there. */
+static inline bool seeds_chosen(void)
+{
+	uint64_t first, count;
+
+	return seeds_span(&first, &count);
 }
 
 /* For the test whose __func__ this is. */
@@ -88,8 +118,7 @@ static inline struct seeds seeds_from(const char *function, uint64_t first, uint
 	struct seeds seeds = { first, count, *seeds_table() };
 	size_t length = strlen(function);
 
-	if (seeds_given(&seeds.next))
-		seeds.left = 1;
+	(void)seeds_span(&seeds.next, &seeds.left);
 	for (uint32_t i = 0; seeds.note != NULL && i < SEEDS_LEFT_MAX && seeds.note->open; i++)
 		seeds.note = i + 1 < SEEDS_LEFT_MAX ? seeds.note + 1 : NULL;
 	if (seeds.note == NULL)

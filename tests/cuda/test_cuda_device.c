@@ -67,7 +67,7 @@ static void worlds_run(const char *name, bool streams)
 	}
 	ck_assert_uint_gt(ran, 2 * skipped);
 	ck_assert_uint_eq(counts.pageable, 0);
-	if (app.fake_counts == NULL || seeds_single())
+	if (app.fake_counts == NULL || seeds_chosen())
 		return;
 	/* Over verbs little is copied on the device, so that little waits there. */
 	ck_assert_uint_gt(counts.copies, verbs ? 20 : 100);

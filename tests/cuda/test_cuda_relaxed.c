@@ -98,7 +98,7 @@ static void rounds_run(const char *test, bool there)
 		ck_assert_uint_ge(counts.host_copies, there ? 1 : 4 * n * world.steps);
 		launches += counts.launches;
 	}
-	ck_assert_msg(!there || app.fake_counts == NULL || launches >= times || seeds_single(),
+	ck_assert_msg(!there || app.fake_counts == NULL || launches >= times || seeds_chosen(),
 		      "%llu kernels", (unsigned long long)launches);
 }
 

@@ -536,8 +536,8 @@ static void trials_run(enum mode mode, enum end end)
 	 * may be among them. */
 	ck_assert_uint_le(tally.foreign, tally.trials / 8 + 2);
 	ck_assert_msg(tally.unnamed == 0 && tally.hung == 0, "%s", tally.first);
-	ck_assert(seeds_single() || tally.fired >= (count + 1) / 2);
-	ck_assert(seeds_single() || end != PIECEMEAL || tally.piecemeal >= count / 4);
+	ck_assert(seeds_chosen() || tally.fired >= (count + 1) / 2);
+	ck_assert(seeds_chosen() || end != PIECEMEAL || tally.piecemeal >= count / 4);
 	if (mode != FINALIZE) /* Most are through by then. */
 		ck_assert_uint_ge(tally.errors, tally.trials / 2);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """test_only.py BUILD-FOLDER FAILING-SEEDS -- TEST_ONLY picks single tests in every test program,
-and a name that is none's is a failure everywhere; who fails says its seed, TEST_SEED takes it."""
+and a name that is none's is a failure everywhere; who fails says its seed, TEST_SEED takes it,
+and SEEDS takes several."""
 
 import json
 import pathlib
@@ -82,6 +83,24 @@ class Seeds(unittest.TestCase):
             env = {"TEST_ONLY": "asserts", "TEST_SEED": seed}
             self.assertEqual(run(FAILING, env=env).returncode, status, seed)
         self.assertEqual(run(FAILING, env={"TEST_ONLY": "passes", "TEST_SEED": "5"}).returncode, 0)
+
+    def test_seeds_are_taken_by_their_first_and_number(self):
+        end = str(2**64 - 1)
+        for seeds, said in (("5:3", "5 to 7, 3"), ("0:10", "0 to 9, 10"), (f"{end}:1", f"{end} to"),
+                            ("900:1", "900 to 900, 1")):
+            got = run(FAILING, env={"TEST_ONLY": "passes", "SEEDS": seeds})
+            self.assertEqual((got.returncode, said in got.stderr.decode()), (0, True), got.stderr)
+        for seeds, status in ("0:7", 0), ("0:8", 1), ("8:1000", 0), ("7:1", 1):
+            got = run(FAILING, env={"TEST_ONLY": "asserts", "SEEDS": seeds})
+            self.assertEqual(got.returncode, status, seeds)
+            self.assertEqual(b"again: TEST_ONLY=asserts TEST_SEED=7\n" in got.stderr, status == 1)
+        for seeds in ("", "5", "5:", ":5", "5:0", "-1:2", "5:-1", "5:3x", "x:3", " 5:3", "5: 3",
+                      "18446744073709551615:2", "18446744073709551616:1"):
+            got = run(FAILING, env={"TEST_ONLY": "passes", "SEEDS": seeds})
+            self.assertEqual(got.returncode, 1, seeds)
+            self.assertIn(f"SEEDS takes FIRST:COUNT, not '{seeds}'".encode(), got.stderr)
+        both = {"TEST_ONLY": "asserts", "SEEDS": "0:10", "TEST_SEED": "6"}
+        self.assertEqual(run(FAILING, env=both).returncode, 0)
 
     def test_side_by_side_each_test_runs_once(self):
         for processes in 1, 2, 4, 12:

@@ -97,7 +97,7 @@ START_TEST(every_option_simulated)
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
 		char name[64];
 
-		if (seed % step != 0 && !seeds_single())
+		if (seed % step != 0 && !seeds_chosen())
 			continue;
 		rounds_init(&world);
 		options.seed = seed + 1;
@@ -714,7 +714,7 @@ START_TEST(survivors_of_crashes_agree)
 		uint32_t survivors;
 		char name[64];
 
-		if (seed % step != 0 && !seeds_single())
+		if (seed % step != 0 && !seeds_chosen())
 			continue;
 		rounds_init(&world);
 		options.seed = seed + 1;
@@ -753,7 +753,7 @@ START_TEST(survivors_of_crashes_agree)
 		fired++;
 		second += result.faults_fired == 2;
 	}
-	if (seeds_single())
+	if (seeds_chosen())
 		return;
 	ck_assert_uint_ge(fired, 100 / step);
 	ck_assert_uint_ge(second, 15 / step);

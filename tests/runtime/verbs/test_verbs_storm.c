@@ -649,7 +649,7 @@ START_TEST(programs_that_nobody_wrote_are_right)
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);)
 		failed += storm_run(seed);
-	ck_assert(seeds_single() || failed > 0);
+	ck_assert(seeds_chosen() || failed > 0);
 }
 END_TEST
 
