@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "programs/options_inside.h"
+#include "programs/standard.h"
 #include "rubato.h"
 
 #define ALGORITHMS_MAX 32
@@ -260,6 +261,7 @@ bool options_scan(const struct options *options, int argc, char *const *argv,
 	struct popt_rows rows;
 	bool good;
 
+	standard_open(); /* Before anything else is opened. */
 	*words = (struct option_words) { .options = options };
 	if (argc == 2 &&
 	    (strcmp(argv[1], "--help=man") == 0 || strcmp(argv[1], "--help=bash") == 0)) {
@@ -348,7 +350,7 @@ uint32_t options_read(const struct options *options, int argc, char **argv)
 		(void)printf("%s %s\n", options->program, rubato_version());
 	if (words.help || words.version) {
 		options_free(&words);
-		exit(fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
+		exit(standard_written(options->program) ? EXIT_SUCCESS : EXIT_FAILURE);
 	}
 	operation = words.operation;
 	if (!words_apply(&words, argc, argv, &error))

@@ -15,6 +15,7 @@
 
 #include "programs/options.h"
 #include "programs/results.h"
+#include "programs/standard.h"
 #include "tools/laws/laws.h"
 #include "tools/sim/sim.h"
 
@@ -268,7 +269,7 @@ int sim_table(const struct sim_options *options)
 	return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-int main(int argc, char **argv)
+static int command_run(int argc, char **argv)
 {
 	struct sim_options options;
 
@@ -280,4 +281,11 @@ int main(int argc, char **argv)
 					: sim_relaxed_command(argc - 1, argv + 1, k == 1);
 	sim_options_read(argc, argv, &options);
 	return sim_table(&options);
+}
+
+int main(int argc, char **argv)
+{
+	int status = command_run(argc, argv);
+
+	return standard_written(SIM) || status != EXIT_SUCCESS ? status : EXIT_FAILURE;
 }

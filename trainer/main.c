@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "programs/launch/launch.h"
+#include "programs/standard.h"
 #include "trainer/report.h"
 #include "trainer/simulate.h"
 #include "trainer/train.h"
@@ -32,6 +33,15 @@ static rubato_status join_and_train(const struct tr_options *options, int line_f
 	return err == RUBATO_OK ? tr_check(error, end, "leaving the job") : err;
 }
 
+/* What is printed is the last of a run: its files are there. */
+static rubato_status printed(struct tr_error *error)
+{
+	char text[128];
+
+	return standard_flush(text, sizeof(text)) ? RUBATO_OK
+						  : tr_fail(error, RUBATO_ERR_SYSTEM, "%s", text);
+}
+
 static int run_rank(void *arg, int line_fd)
 {
 	const struct tr_options *options = arg;
@@ -41,7 +51,8 @@ static int run_rank(void *arg, int line_fd)
 	if (join_and_train(options, line_fd, &first, &error) == RUBATO_OK) {
 		if (first && options->out != NULL && !options->no_report)
 			tr_report_make(options->out);
-		return 0;
+		if (!first || printed(&error) == RUBATO_OK)
+			return 0;
 	}
 	tr_error_print(&error, line_fd);
 	return error.exit_code;
@@ -54,7 +65,8 @@ static int run_simulation(const struct tr_options *options)
 	if (tr_simulate(options, &error) == RUBATO_OK) {
 		if (options->out != NULL && !options->no_report)
 			tr_report_make(options->out);
-		return 0;
+		if (printed(&error) == RUBATO_OK)
+			return 0;
 	}
 	tr_error_print(&error, STDERR_FILENO);
 	return error.exit_code;
@@ -88,7 +100,7 @@ int main(int argc, const char **argv)
 		return error.exit_code;
 	}
 	if (verdict == TR_OPTIONS_DONE)
-		status = 0;
+		status = standard_written("rubato-train") ? 0 : TR_EXIT_FAILURE;
 	else if (options.simulate)
 		status = run_simulation(&options);
 	else if (options.ranks > 0)

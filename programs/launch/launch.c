@@ -296,6 +296,16 @@ static int patience_ms(const struct job *job)
 
 /* ---- Output and input ---- */
 
+/* Nobody reads it, which needs no words; or it cannot be written. */
+static void output_lost(struct job *job, int to, int reason)
+{
+	job->output_gone = true;
+	if (reason != EPIPE && job->phase < ENDING)
+		say(job, "standard %s could not be written: %s; ending the ranks",
+		    to == 1 ? "output" : "error", strerror(reason));
+	end_job(job, reason == EPIPE ? 128 + SIGPIPE : EXIT_FAILURE, SIGTERM);
+}
+
 static void write_out(struct job *job, int to, const struct buffer *out)
 {
 	size_t done = 0;
@@ -319,10 +329,8 @@ static void write_out(struct job *job, int to, const struct buffer *out)
 		if (put > 0)
 			done += (size_t)put;
 		else if (put < 0 && errno != EINTR && errno != EAGAIN)
-			job->output_gone = true;
+			output_lost(job, to, errno);
 	}
-	if (job->output_gone)
-		end_job(job, 128 + SIGPIPE, SIGTERM);
 }
 
 /* What a host's part says for us only; the rest stays. Lines of ranks begin with "[". */

@@ -25,6 +25,7 @@
 #include "programs/clock.h"
 #include "programs/launch/launch.h"
 #include "programs/replace.h"
+#include "programs/standard.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/tune_cache.h"
 
@@ -258,7 +259,7 @@ static int profile_write(const struct tune *t)
 	int failed;
 
 	profile_print(stdout, t);
-	if (fflush(stdout) != 0)
+	if (!standard_written(BENCH))
 		return EXIT_FAILURE;
 	failed = replacement_open(&to, t->given->file) ? 0 : -1;
 	if (failed == 0) {

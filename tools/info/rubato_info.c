@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "programs/options.h"
+#include "programs/standard.h"
 #include "rubato.h"
 #include "tools/info/info.h"
 
@@ -191,12 +192,15 @@ int main(int argc, char **argv)
 	if (ranks.own == 0) { /* One rank of a job speaks for all. */
 		good = sections(&info, &wanted, &ranks) && good;
 		if (wanted.json[0] != '\0' && !results_write(wanted.json, json_incref(info.json))) {
-			(void)fprintf(stderr, "%s: %s could not be written\n", INFO, wanted.json);
+			if (info.text != NULL) /* Else it is said below. */
+				(void)fprintf(stderr, "%s: %s could not be written\n", INFO,
+					      wanted.json);
 			good = false;
 		}
 	}
 	json_decref(info.json);
 	free(ranks.at);
 	free(wanted.proof.algorithm);
-	return good && fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	good = standard_written(INFO) && good;
+	return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
