@@ -34,8 +34,8 @@
 #include "tests/seeds.h"
 
 #define RANKS_MAX 6u
-#define TIMEOUT_NS UINT64_C(4000000000)   /* Of the library's waits; */
-#define PATIENCE_NS UINT64_C(30000000000) /* and of ours for the ranks, on a busy machine. */
+#define TIMEOUT_NS UINT64_C(20000000000)  /* Of the library's waits: longer than it starves; */
+#define PATIENCE_NS UINT64_C(90000000000) /* and of ours for the ranks, on a busy machine. */
 #define COUNT_MAX 60000u
 #define SOCKETS_MAX 1024
 #define DYING_NS UINT64_C(20000000) /* Between its first connection and its last. */
@@ -151,7 +151,7 @@ static void *kill_later(void *arg)
 		pid_t child = fork();
 
 		if (child == 0) {
-			(void)sleep(60);
+			(void)sleep(120);
 			_exit(0);
 		}
 		atomic_store(&r->shared->child, child);
@@ -159,7 +159,7 @@ static void *kill_later(void *arg)
 	if (trial->end == PIECEMEAL)
 		die_piecemeal(r);
 	if (trial->end == OTHER_PROGRAM)
-		(void)execl("/bin/sleep", "sleep", "60", (char *)NULL);
+		(void)execl("/bin/sleep", "sleep", "120", (char *)NULL);
 	(void)kill(getpid(), SIGKILL);
 	return NULL;
 }
