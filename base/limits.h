@@ -7,6 +7,10 @@
 
 #include "base/status.h"
 
+/* No buffer is longer: user space has 2^56 bytes at most (x86-64 with five levels of page tables;
+ * aarch64 has 2^52). */
+#define RB_BUFFER_BYTES_MAX (UINT64_C(1) << 56)
+
 struct rb_limit {
 	uint64_t limit; /* UINT64_MAX: none. */
 	uint64_t used;  /* So far; 0: not known, or no limit. */

@@ -1,6 +1,8 @@
 /* arguments.c -- see arguments.h. */
 #include "runtime/arguments.h"
 
+#include "base/limits.h"
+
 static rubato_status too_large(const struct rubato_op *op)
 {
 	return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: %llu elements on %u ranks do not fit memory",
@@ -14,7 +16,7 @@ static rubato_status too_large(const struct rubato_op *op)
 static rubato_status side_measure(const struct rubato_op *op, const uint64_t *counts,
 				  const uint64_t *offsets, uint64_t *total, uint64_t *extent)
 {
-	uint64_t most = (UINT64_MAX / 2) / rubato_type_bytes(op->type);
+	uint64_t most = RB_BUFFER_BYTES_MAX / rubato_type_bytes(op->type);
 
 	*total = *extent = 0;
 	for (uint32_t r = 0; r < op->comm->engine.rank_count; r++) {
@@ -139,7 +141,7 @@ rubato_status rb_op_check(struct rubato_op *op)
 	if (rb_kind_uneven(op->kind)) {
 		RB_TRY(shape_measure(op));
 	} else {
-		if (op->count > (UINT64_MAX / 2) / bytes / n)
+		if (op->count > RB_BUFFER_BYTES_MAX / bytes / n)
 			return too_large(op);
 		extents_set(op);
 	}

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/hollow.h"
+#include "base/limits.h"
 #include "rubato_cuda.h"
 #include "runtime/comm.h"
 #include "runtime/devices/device_copy.h"
@@ -66,7 +67,7 @@ static rubato_status arguments_check(uint64_t count, rubato_type type, rubato_op
 			       rubato_operator_name(op));
 	if (lag < 1 || lag > 1024)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: lag %u is not in 1 .. 1024", lag);
-	if (count > (UINT64_MAX / 2) / rubato_type_bytes(type))
+	if (count > RB_BUFFER_BYTES_MAX / rubato_type_bytes(type))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: %llu elements do not fit memory",
 			       (unsigned long long)count);
 	return RUBATO_OK;

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/hollow.h"
+#include "base/limits.h"
 #include "collectives/reduce/identity.h"
 #include "rubato_cuda.h"
 #include "runtime/engine/absent.h"
@@ -102,7 +103,7 @@ static rubato_status options_check(const struct rubato_partial *p)
 	if ((unsigned)p->vector.op >= RUBATO_OPERATOR_COUNT)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown operator %d",
 			       (int)p->vector.op);
-	if (p->vector.count > (UINT64_MAX / 2) / element / (DEPTH_MAX + 8))
+	if (p->vector.count > RB_BUFFER_BYTES_MAX / element / (DEPTH_MAX + 8))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: %llu elements do not fit memory",
 			       (unsigned long long)p->vector.count);
 	if ((unsigned)o->rounds > RUBATO_ROUNDS_FREE)

@@ -214,6 +214,10 @@ static rubato_status arguments_main(rubato_comm *comm, void *arg)
 	fine &= rubato_allgatherv(comm, in, NULL, counts, NULL, RUBATO_FLOAT32) ==
 		RUBATO_ERR_ARGUMENT;
 	fine &= rubato_allgatherv(comm, in, out, huge, NULL, RUBATO_FLOAT32) == RUBATO_ERR_ARGUMENT;
+	huge[0] = UINT64_C(1) << 55; /* 2^57 bytes: no address space has them. */
+	fine &= rubato_allgatherv(comm, in, out, huge, NULL, RUBATO_FLOAT32) == RUBATO_ERR_ARGUMENT;
+	fine &= rubato_allreduce(comm, in, out, huge[0], RUBATO_FLOAT32, RUBATO_SUM) ==
+		RUBATO_ERR_ARGUMENT;
 	fine &= rubato_reduce_scatterv(comm, in, out, counts, huge, RUBATO_FLOAT32, RUBATO_SUM) ==
 		RUBATO_ERR_ARGUMENT;
 	fine &= rubato_alltoallv(comm, in, counts, NULL, out, NULL, NULL, RUBATO_FLOAT32) ==

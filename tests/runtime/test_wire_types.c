@@ -465,11 +465,11 @@ START_TEST(what_cannot_be_is_refused)
 }
 END_TEST
 
-/* More than an address space holds, and than a plan has chunks: an error, no broken invariant. */
+/* More than a machine has, and than a plan has chunks: an error, no broken invariant. */
 static rubato_status too_much_main(rubato_comm *comm, void *arg)
 {
 	static const uint64_t counts[] = { UINT64_C(1) << 48, UINT64_C(1) << 52,
-					   UINT64_C(1) << 58 };
+					   UINT64_C(1) << 53 };
 	float in[4] = { 0 }, out[4];
 	rubato_op *op;
 
