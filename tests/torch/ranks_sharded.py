@@ -88,6 +88,7 @@ class Sharded(Case):
 
     def test_a_late_replica_is_not_waited_for(self):
         for kind, options in ((PartialExchange, {"policy": "solo"}),
+                              (PartialExchange, {"policy": "solo", "lag_comp": "lookahead"}),
                               (PartialExchange, {"policy": "quorum:1", "rounds": "free",
                                                  "depth": 64}),
                               (LaggedExchange, {"accumulate": "until-done"})):

@@ -65,6 +65,52 @@ class Training(Case):
                 stats = exchange.stats()
                 self.assertEqual((stats.committed, stats.delivered, stats.pending), (8, 8, 0))
 
+    def test_a_late_rank_looks_ahead(self):
+        """Its next gradient is computed where momentum will have led in as many updates as its
+        last one, by the ledger, was late; the others', where the parameters are."""
+        inner, model, optimizer, exchange = self.begin(PartialExchange, policy="solo",
+                                                       lag_comp="lookahead")
+        seen, where, begun, furthest = [], [], [], 0
+        inner.register_forward_pre_hook(lambda *_: seen.append(inner.flat()))
+
+        def run(number):
+            state = [optimizer.state.get(p, {}).get("momentum_buffer") for p in inner.parameters()]
+            velocity = np.zeros(LENGTH) if None in state else torch.cat(
+                [buffer.view(-1) for buffer in state]).numpy().copy()
+            where.append((inner.flat(), velocity))
+            begun.append(exchange.updates)
+            with torch.no_grad(): # Moves nothing.
+                model(torch.from_numpy(gradient(R, number)))
+                np.testing.assert_array_equal(seen.pop(), where[-1][0])
+            step(model, optimizer, number)
+
+        self.late(6, run)
+        run(8)
+        exchange.finish()
+        lines = self.check(inner, 9)
+        own = [(index, last) for index, line in enumerate(lines)
+               for rank, _, last in line["contributions"] if rank == R]
+        for number, (there, velocity) in enumerate(where):
+            applied = [index - begun[last] for index, last in own if index < begun[number]]
+            late = applied[-1] if applied else 0
+            far = RATE * sum(MOMENTUM ** (i + 1) for i in range(late))
+            np.testing.assert_allclose(seen[number], there - far * velocity, rtol=1e-5, atol=1e-5)
+            furthest = max(furthest, np.abs(seen[number] - there).max())
+        if R == LATE:
+            self.assertGreater(furthest, 0.1)
+
+    def test_who_looks_ahead(self):
+        for policy, options, momentum, ahead in (
+                ("adaptive", {}, 0.5, True), ("adaptive:1", {"lag_comp": "none"}, 0.5, False),
+                ("adaptive", {}, 0.0, False), ("adaptive", {"late": "latest"}, 0.5, False),
+                ("solo", {}, 0.5, False), ("solo", {"lag_comp": "lookahead"}, 0.5, True)):
+            with self.subTest(policy, momentum=momentum, **options):
+                model = DistributedDataParallel(Linear())
+                optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=momentum)
+                exchange = PartialExchange(model, optimizer, policy, **options)
+                self.assertEqual(len(model._forward_pre_hooks), ahead)
+                exchange.finish()
+
     def test_policies_that_may_wait(self):
         for policy in ("majority", "adaptive", "adaptive:1"):
             with self.subTest(policy):

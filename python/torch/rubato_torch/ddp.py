@@ -53,7 +53,7 @@ from .shards import Shards
 __all__ = ["LaggedExchange", "PartialExchange"]
 _PATIENCE = 9 # A rank may be ten times as slow as the others.
 _COUNT_MAX = 2**24 # Micro-batches of a rank in a round, as whole numbers of float32.
-_KEPT = ("steps", "updates", "weight") # In the state of each exchange.
+_KEPT = ("steps", "updates", "weight", "_reach") # In the state of each exchange.
 
 
 def _expect(state, names):
@@ -76,7 +76,12 @@ def _is_sharded(model):
 class _Exchange:
     """What both have in common: the hooks, and the optimizer's steps."""
 
-    def __init__(self, model, optimizer, rate, max_norm, ledger, writer, process_group):
+    def __init__(self, model, optimizer, rate, max_norm, lag_comp, ledger, writer, process_group):
+        if lag_comp not in ("none", "lookahead"):
+            raise ValueError(f"lag_comp is {lag_comp!r}: expected 'none' or 'lookahead'")
+        if lag_comp == "lookahead" and not _has_plain_momentum(optimizer):
+            raise ValueError("lag_comp is 'lookahead': it needs torch.optim.SGD with momentum in "
+                             "all groups, without dampening, nesterov and maximize")
         self._flat = Flat(p for p in model.parameters() if p.requires_grad)
         self._shards: Optional[Shards] = None
         if _is_sharded(model):
@@ -98,6 +103,8 @@ class _Exchange:
         self._optimizer, self._rate, self._max_norm = optimizer, rate, max_norm
         self._buffer = None # What the backward pass under way writes into.
         self._nested = self._over = False
+        self._reach = 0 # Updates between the next gradient's parameters and its own, as expected.
+        self._aside: Any = None # The parameters, while they look ahead.
         self._began = time.monotonic()
         self._ledger = None
         if ledger is not None and self._leads and self.communicator.rank == 0:
@@ -108,6 +115,9 @@ class _Exchange:
             self._begin_alike()
         self._handles = [optimizer.register_step_pre_hook(self._before),
                          optimizer.register_step_post_hook(self._after)]
+        if lag_comp == "lookahead":
+            self._handles.append(model.register_forward_pre_hook(self._before_forward,
+                                                                 prepend=True))
 
     def _check(self, model):
         if not isinstance(model, DistributedDataParallel):
@@ -136,6 +146,31 @@ class _Exchange:
     waited: float
     "Seconds that this rank has waited for rounds."
 
+    def _before_forward(self, model, args):
+        wanted = self._reach > 0 and model.training and torch.is_grad_enabled()
+        if self._aside is None and wanted:
+            self._look_ahead()
+
+    @torch.no_grad()
+    def _look_ahead(self):
+        """Where the momentum of the updates still to come before this gradient's own will have
+        led: x - rate (mu + mu^2 + ... + mu^reach) v."""
+        self._aside = [parameter.detach().clone() for parameter in self._flat.tensors]
+        for group in self._optimizer.param_groups:
+            mu = group["momentum"]
+            far = float(group["lr"]) * sum(mu ** (i + 1) for i in range(self._reach))
+            for parameter in group["params"]:
+                velocity = self._optimizer.state.get(parameter, {}).get("momentum_buffer")
+                if velocity is not None:
+                    parameter.sub_(velocity, alpha=far)
+
+    @torch.no_grad()
+    def _look_here(self):
+        if self._aside is not None:
+            for parameter, was in zip(self._flat.tensors, self._aside):
+                parameter.copy_(was)
+        self._aside = None
+
     # Of the backward pass, on a thread of autograd's.
     def _hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if self._over:
@@ -163,6 +198,7 @@ class _Exchange:
     def _before(self, optimizer, args, kwargs):
         if self._nested:
             return
+        self._look_here()
         if self._shards is not None:
             self._contribute()
         if not self._next():
@@ -186,14 +222,15 @@ class _Exchange:
             return self._hear(0.0)
         there = self._load()
         if not there and self._shards is not None:
-            self._shards.tell(None, None)
+            self._shards.tell(None)
         return there
 
     def _hear(self, until):
         """The same of a rank whose leader knows."""
-        vector, rate = self._shards.hear(until)
+        vector, rate, reach = self._shards.hear(until)
         if vector is None:
             return False
+        self._reach = reach
         self._flat.gradients(vector)
         set_rate(self._optimizer, rate)
         self.updates += 1
@@ -203,7 +240,7 @@ class _Exchange:
         """The optimizer's next step applies this, at this rate, if there is one."""
         vector = clip(vector, self._max_norm)
         if self._shards is not None:
-            vector = self._shards.tell(vector, rate)
+            vector = self._shards.tell(vector, rate, self._reach)
         self._flat.gradients(vector)
         self.updates += 1
         return set_rate(self._optimizer, rate)
@@ -218,10 +255,11 @@ class _Exchange:
 
     def _settle(self, end):
         """`end` on who exchanges, and all that it applies on all."""
+        self._look_here()
         if self._leads:
             end()
             if self._shards is not None:
-                self._shards.tell(None, None)
+                self._shards.tell(None)
         else:
             until = self._patience()
             self._apply_all(lambda: self._hear(until))
@@ -273,6 +311,12 @@ class PartialExchange(_Exchange):
                 rates are left alone; then they must be constant, as a scheduler would give ranks
                 that are not at the same step different ones
     max_norm    the longest that a round's gradient may be
+    lag_comp    "lookahead": if this rank's last gradient was applied s updates after the
+                parameters that it was computed on, the next one is computed where momentum will
+                have led in s updates, of torch.optim.SGD with momentum: a forward pass in training
+                mode moves the parameters there, and step() begins with taking them back. "none":
+                where they are. None: "lookahead" where policy is adaptive, what is late is
+                accumulated and the optimizer has such momentum, "none" elsewhere
     ledger      a file, which says at the end what each round held (rank 0 writes it)
     writer      of SummaryWriter's interface, on any rank: add_scalar() is called at each update,
                 by its number, with "rubato/" and "contributors", "fresh", "staleness" (the
@@ -289,18 +333,24 @@ class PartialExchange(_Exchange):
     def __init__(self, model: DistributedDataParallel, optimizer: torch.optim.Optimizer,
                  policy: Optional[str] = None, *, normalise: str = "ranks",
                  rate: Optional[Callable[[int], float]] = None, max_norm: Optional[float] = None,
-                 ledger: Any = None, writer: Any = None,
+                 lag_comp: Optional[str] = None, ledger: Any = None, writer: Any = None,
                  process_group: Optional[dist.ProcessGroup] = None, **options: Any):
         if "collection" in options or str(policy).startswith("wagma"):
             raise ValueError("each rank applies each round of gradients: no `collection`, no wagma")
-        super().__init__(model, optimizer, rate, max_norm, ledger, writer, process_group)
+        adaptive = str(policy).startswith("adaptive")
+        if lag_comp is None:
+            ahead = (adaptive and options.get("late", "accumulate") == "accumulate" and
+                     _has_plain_momentum(optimizer))
+            lag_comp = "lookahead" if ahead else "none"
+        super().__init__(model, optimizer, rate, max_norm, lag_comp, ledger, writer, process_group)
         size = self.communicator.size
         if policy is None:
             policy = f"quorum:{(size + 1) // 2}"
-        options.setdefault("rounds", "free" if policy.startswith("adaptive") else "aligned")
+        options.setdefault("rounds", "free" if adaptive else "aligned")
         self._free = options["rounds"] == "free"
         self._by_weight = normalise == "weight"
         self._made = np.zeros(size, np.uint64)
+        self._begun: Dict[int, int] = {} # Updates there when a gradient was computed, by its step.
         self._options = {"policy": policy, "normalise": normalise, **options}
         self._partial = self._stats = None
         if self._leads:
@@ -317,6 +367,7 @@ class PartialExchange(_Exchange):
             place.mul_(float(self.weight))
 
     def _commit(self):
+        self._begun[self.steps] = self.updates
         self._partial.commit(self.steps, self.weight)
         self._meet()
 
@@ -336,9 +387,19 @@ class PartialExchange(_Exchange):
                 vector, round = lent
                 if round.contributors == 0: # Ranks that have drained, or wait elsewhere.
                     continue
+                self._note_own(round.ranks[self.communicator.rank])
                 rate = self._give(tensor_of(vector), self._rate_at(self._step_of(round)))
             self._record(round, rate)
             return True
+
+    def _note_own(self, part):
+        """How late this rank's newest gradient in the next update is."""
+        if part["count"] == 0:
+            return
+        last = int(part["last_step"])
+        self._reach = self.updates - self._begun[last]
+        for step in [step for step in self._begun if step <= last]:
+            del self._begun[step]
 
     def _step_of(self, round):
         """Whose rate an update takes: aligned rounds, the newest step in it; free ones, the mean
@@ -447,13 +508,9 @@ class LaggedExchange(_Exchange):
             raise ValueError(f"accumulate is {accumulate!r}: expected a number, or 'until-done'")
         if rate_by_count and rate is None:
             raise ValueError("rate_by_count needs a rate")
-        if lag_comp not in ("none", "lookahead"):
-            raise ValueError(f"lag_comp is {lag_comp!r}: expected 'none' or 'lookahead'")
-        if lag_comp == "lookahead" and not _has_plain_momentum(optimizer):
-            raise ValueError("lag_comp is 'lookahead': it needs torch.optim.SGD with momentum in "
-                             "all groups, without dampening, nesterov and maximize")
-        super().__init__(model, optimizer, rate, max_norm, ledger, writer, process_group)
+        super().__init__(model, optimizer, rate, max_norm, lag_comp, ledger, writer, process_group)
         size = self.communicator.size
+        self._reach = lag
         self._lag, self._accumulate, self._first_step = lag, accumulate, first_step
         self._by_count = rate_by_count
         self._until_done = accumulate == "until-done"
@@ -466,43 +523,6 @@ class LaggedExchange(_Exchange):
         self._done = np.zeros(size, np.uint64)
         self._full = False
         self._landed: Any = collections.deque() # Results that a checkpoint has waited for.
-        self._aside: Any = None # The parameters, while they look ahead.
-        if lag_comp == "lookahead":
-            self._handles.append(model.register_forward_pre_hook(self._before_forward,
-                                                                 prepend=True))
-
-    def _before_forward(self, model, args):
-        if self._aside is None and model.training and torch.is_grad_enabled():
-            self._look_ahead()
-
-    @torch.no_grad()
-    def _look_ahead(self):
-        """Where the momentum of the updates still to come before this gradient's own will have
-        led: x - rate (mu + mu^2 + ... + mu^lag) v."""
-        self._aside = [parameter.detach().clone() for parameter in self._flat.tensors]
-        for group in self._optimizer.param_groups:
-            mu = group["momentum"]
-            far = float(group["lr"]) * sum(mu ** (i + 1) for i in range(self._lag))
-            for parameter in group["params"]:
-                velocity = self._optimizer.state.get(parameter, {}).get("momentum_buffer")
-                if velocity is not None:
-                    parameter.sub_(velocity, alpha=far)
-
-    @torch.no_grad()
-    def _look_here(self):
-        if self._aside is not None:
-            for parameter, was in zip(self._flat.tensors, self._aside):
-                parameter.copy_(was)
-        self._aside = None
-
-    def _before(self, optimizer, args, kwargs):
-        if not self._nested:
-            self._look_here()
-        super()._before(optimizer, args, kwargs)
-
-    def _settle(self, end):
-        self._look_here()
-        super()._settle(end)
 
     def _lease(self):
         return tensor_of(self._lagged.acquire())

@@ -41,7 +41,8 @@ class Shards:
         self._of_leader = self.counts if self.leads else np.zeros(comm.size, np.uint64)
         self._mine = self._room(flat.count)
         self._whole = self._room(self.count if self.leads else 0)
-        self._answer = comm.alloc(2, np.float64) # Whether there is an update; its rate, or NaN.
+        # Whether there is an update; its rate, or NaN; how far the next gradient looks ahead.
+        self._answer = comm.alloc(3, np.float64)
         self._tell = comm.op_broadcast(self._answer)
         communicators._users.add(self)
 
@@ -60,19 +61,21 @@ class Shards:
     def _scatter(self):
         self.comm.alltoallv(self._whole, self._of_leader, self._of_rank, out=self._mine)
 
-    def tell(self, vector: Optional[torch.Tensor], rate: Optional[float]) -> torch.Tensor:
+    def tell(self, vector: Optional[torch.Tensor], rate: Optional[float] = None,
+             reach: int = 0) -> torch.Tensor:
         """The leader's word on the next update, if there is one: the others' hear()."""
-        self._answer[:] = vector is not None, np.nan if rate is None else rate
+        self._answer[:] = vector is not None, np.nan if rate is None else rate, reach
         self._tell.start().wait()
         if vector is not None:
             tensor_of(self._whole).copy_(vector)
             self._scatter()
         return tensor_of(self._mine)
 
-    def hear(self, until: float) -> Tuple[Optional[torch.Tensor], Optional[float]]:
-        """That word: this rank's part of an update's gradient, or None, and the rate that the
-        optimizer is given, if it is given one. `until` when to wait for it, by the clock of
-        monotonic(): a leader may wait for long."""
+    def hear(self, until: float) -> Tuple[Optional[torch.Tensor], Optional[float], int]:
+        """That word: this rank's part of an update's gradient, or None, the rate that the
+        optimizer is given, if it is given one, and by how many updates the next gradient is
+        expected to be late. `until` when to wait for it, by the clock of monotonic(): a leader may
+        wait for long."""
         self._tell.start()
         while True:
             try:
@@ -81,8 +84,8 @@ class Shards:
             except rubato.TimeoutError:
                 if time.monotonic() > until:
                     raise
-        there, rate = self._answer
+        there, rate, reach = self._answer
         if not there:
-            return None, None
+            return None, None, 0
         self._scatter()
-        return tensor_of(self._mine), None if np.isnan(rate) else float(rate)
+        return tensor_of(self._mine), None if np.isnan(rate) else float(rate), int(reach)
