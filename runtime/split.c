@@ -47,7 +47,8 @@ struct group {
 	uint8_t *routes; /* Per member: which transport the parent has to it. */
 	struct blobs *blobs;
 	uint64_t deadline_ns; /* Of the last exchange. */
-	bool over; /* Some rank has failed, and all know: nothing is exchanged any more. */
+	bool over;     /* Some rank has failed, and all know: nothing is exchanged any more. */
+	bool *parents; /* Who opens it is told: the error's text has the parent's numbers. */
 };
 
 static void blobs_free(struct blobs *blobs)
@@ -166,6 +167,15 @@ static rubato_status exchange_run(struct group *g, uint64_t *in, uint64_t *out, 
 	return err;
 }
 
+/* What the parent's messages say of ranks, as of who is waited for, is in the parent's numbers. */
+static rubato_status exchange(struct group *g, uint64_t *in, uint64_t *out, uint64_t words)
+{
+	rubato_status err = exchange_run(g, in, out, words, g->deadline_ns);
+
+	*g->parents = err != RUBATO_OK;
+	return err;
+}
+
 static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, size_t in_bytes,
 				     const void *const **out, const size_t **out_bytes,
 				     uint64_t deadline_ns)
@@ -175,7 +185,7 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 
 	g->deadline_ns = deadline_ns;
 	g->over = true; /* Until it is known to be otherwise. */
-	RB_TRY(exchange_run(g, &size, g->sizes, 1, deadline_ns));
+	RB_TRY(exchange(g, &size, g->sizes, 1));
 	for (uint32_t r = 0; r < b->rank_count; r++) {
 		b->blames = g->sizes[r] == FAILED ? r + 1 : 0;
 		if (g->sizes[r] == FAILED)
@@ -197,7 +207,7 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 
 	if (in_bytes > 0)
 		memcpy(own, in, in_bytes);
-	RB_TRY(exchange_run(g, own, blobs->words, words, deadline_ns));
+	RB_TRY(exchange(g, own, blobs->words, words));
 	for (uint32_t r = 0; r < b->rank_count; r++) {
 		blobs->out[r] = blobs->words + r * words;
 		blobs->out_bytes[r] = (size_t)g->sizes[r];
@@ -304,10 +314,12 @@ static void members_print(const struct group *g, char *text, size_t text_bytes)
 
 /*
  * Why a group could not open, as the caller counts ranks: who holds the parent knows nothing of the
- * numbers in a communicator that is not there. What the parent has lost is the cause, also where it
- * was in another group: those who had noticed went.
+ * numbers in a communicator that is not there. Those that its own start-up speaks of are explained;
+ * `parents`: the text has the parent's. What the parent has lost is the cause, also where it was in
+ * another group: those who had noticed went.
  */
-static rubato_status open_failed(struct rubato_comm *parent, rubato_status err, const char *members)
+static rubato_status open_failed(struct rubato_comm *parent, rubato_status err, const char *members,
+				 bool parents)
 {
 	struct rb_engine *engine = &parent->engine;
 	char text[RB_TEXT_BYTES], lost[RB_LOSS_BYTES];
@@ -322,8 +334,8 @@ static rubato_status open_failed(struct rubato_comm *parent, rubato_status err, 
 	else if (engine->poison != RUBATO_OK)
 		err = RB_FAIL(engine->poison, "split: %s", engine->poison_text);
 	else
-		err = RB_FAIL(err, "split, of ranks %s, numbered from 0 in what follows: %s",
-			      members, text);
+		err = RB_FAIL(err, "split, of ranks %s%s: %s", members,
+			      parents ? "" : ", numbered from 0 in what follows", text);
 	rb_engine_leave(engine);
 	return err;
 }
@@ -332,8 +344,10 @@ static rubato_status group_open(struct rubato_comm *parent, struct group *g, rub
 {
 	struct rb_setup setup = parent->origin;
 	char members[64];
+	bool parents = false;
 	rubato_status err;
 
+	g->parents = &parents;
 	members_print(g, members, sizeof(members)); /* Opening ends the group. */
 
 	setup.routes = g->routes;
@@ -344,7 +358,7 @@ static rubato_status group_open(struct rubato_comm *parent, struct group *g, rub
 	setup.deadline_ns = rb_deadline(rb_engine_now(&parent->engine), parent->timeout_ns);
 	rb_engine_leave(&parent->engine);
 	err = rb_comm_open(&setup, out);
-	return err == RUBATO_OK ? RUBATO_OK : open_failed(parent, err, members);
+	return err == RUBATO_OK ? RUBATO_OK : open_failed(parent, err, members, parents);
 }
 
 /* The first step, a collective as any other: everybody's color and key. */

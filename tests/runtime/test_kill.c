@@ -333,16 +333,19 @@ static void rank_run(struct rank *r)
 /* ---- The judge ---- */
 
 /*
- * Errors of a half speak of it in its own numbers. Of the half that the victim is not in nothing
- * more can be known than who has given up: whoever was in both.
+ * Errors of a half speak of it in its own numbers, those of its start-up where they say so. Of the
+ * half that the victim is not in nothing more can be known than who has given up: whoever was in
+ * both.
  */
 static bool named(uint32_t rank, const struct outcome *o, uint32_t lost)
 {
-	if (strstr(o->stage, "of a half") == NULL &&
-	    strstr(o->text, "numbered from 0 in what follows") == NULL)
+	bool halves = strstr(o->stage, "of a half") != NULL ||
+		      strstr(o->text, "numbered from 0 in what follows") != NULL;
+
+	if (!halves && strstr(o->text, "split, of ranks") == NULL)
 		return names(o->text, lost);
 	if (rank % 2 == lost % 2)
-		return names(o->text, lost / 2);
+		return names(o->text, halves ? lost / 2 : lost);
 	return strstr(o->text, "rank ") != NULL;
 }
 
