@@ -67,12 +67,37 @@ class Collectives(unittest.TestCase):
                                  (torch.float8_e5m2, "SUM", "SUM of Float8_e5m2")):
             with self.assertRaisesRegex(NotImplementedError, f"allreduce: ReduceOp.{words}"):
                 dist.all_reduce(torch.zeros(3).to(dtype), getattr(dist.ReduceOp, op))
-        with self.assertRaisesRegex(Exception, "[Ss]parse"):
-            dist.all_reduce(torch.eye(3).to_sparse())
+        with self.assertRaisesRegex(NotImplementedError, "Sparse"):
+            dist.broadcast(torch.eye(3).to_sparse(), 0)
+        with self.assertRaisesRegex(NotImplementedError, "sparse tensors only sums and averages"):
+            dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX)
         with self.assertRaisesRegex(NotImplementedError, "its memory cannot be reached"):
             dist.group.WORLD._get_backend(torch.device("cpu")).allreduce(
                 torch.zeros(3, device="meta"))
         dist.barrier()
+
+    def test_sums_of_sparse_tensors(self):
+        """Ranks have elements at other places, as many as they like, some twice."""
+        def own(rank, dtype):
+            rows = torch.tensor([[(rank + i) % 7 for i in range(rank + 2)] + [rank]])
+            values = torch.arange(rows.numel() * 3).reshape(-1, 3) + rank * 10
+            return torch.sparse_coo_tensor(rows, values.to(dtype), (7, 3))
+
+        for dtype in (torch.float32, torch.float64, torch.int64, torch.bfloat16):
+            tensor = own(R, dtype)
+            dist.all_reduce(tensor)
+            expected = sum(own(rank, dtype).to_dense() for rank in range(N))
+            self.assertTrue(tensor.is_sparse)
+            self.assertEqual(tensor.to_dense().tolist(), expected.tolist())
+        tensor, twice = own(R, torch.float32), own(R, torch.float32)
+        work = dist.all_reduce(tensor, dist.ReduceOp.AVG, async_op=True)
+        dist.all_reduce(twice)
+        work.wait()
+        torch.testing.assert_close(tensor.to_dense() * N, twice.to_dense())
+        for who in (N - 1, None): # Who has some at all.
+            tensor = (torch.eye(5) if R == who else torch.zeros(5, 5)).to_sparse()
+            dist.all_reduce(tensor)
+            self.same(tensor.to_dense(), torch.zeros(5, 5) if who is None else torch.eye(5))
 
     def test_gaps_and_nothing(self):
         for shape, view in (((6, 4), lambda t: t.t()), ((6, 4), lambda t: t[:, 1:3]),

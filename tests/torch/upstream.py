@@ -33,7 +33,7 @@ import torch
 import torch.distributed as dist
 
 GLOO = "gloo"
-# Cases that hold a backend to Gloo's words, or want sums of sparse tensors -> what is said instead.
+# Cases that hold a backend to Gloo's words -> what is said instead.
 KNOWN = {
     # Its second bounds the group's start, too, which takes longer on a machine at a load of 15.
     "test_barrier_timeout_full_group": r"rank 0 waited 1 s for rank .*\(timeout\)|"
@@ -45,7 +45,6 @@ KNOWN = {
     "test_monitored_barrier_gloo_rank_0_timeout": r"rank 1 did not come within 0 s",
     "test_monitored_barrier_gloo_subgroup": r"rank 1 did not come within 0.1 s",
     "test_monitored_barrier_wait_all_ranks": r"ranks 1, 2, 3, .* did not come within 0.1 s",
-    "test_sparse_all_reduce_sum": r"of layout Sparse: only dense ones are supported",
 }
 
 

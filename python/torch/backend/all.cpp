@@ -8,4 +8,5 @@
 #include "module.cpp"
 #include "order.cpp"
 #include "point_to_point.cpp"
+#include "sparse.cpp"
 #include "tensors.cpp"

@@ -112,6 +112,9 @@ class Backend : public c10d::Backend
 	WorkPtr alltoall(Tensors &outs, Tensors &ins, const c10d::AllToAllOptions &o) override;
 	WorkPtr barrier(const c10d::BarrierOptions &o) override;
 
+	/* ---- sparse.cpp: c10d calls allreduce ---- */
+	WorkPtr sparse_allreduce(Tensors &tensors, const c10d::AllreduceOptions &o);
+
 	/* ---- point_to_point.cpp ---- */
 	WorkPtr send(Tensors &tensors, int peer, int tag) override;
 	WorkPtr recv(Tensors &tensors, int peer, int tag) override;

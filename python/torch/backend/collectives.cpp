@@ -77,6 +77,9 @@ static void allreduce_one(rubato_comm *comm, const std::string &name, const at::
 
 WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &o)
 {
+	if (tensors.size() == 1 && tensors[0].layout() == at::kSparse && within_reach(tensors[0]))
+		return sparse_allreduce(tensors, o);
+
 	at::Tensor tensor = only("allreduce", tensors);
 	Reduction reduction = reduction_of("allreduce", tensor.scalar_type(), o.reduceOp);
 
