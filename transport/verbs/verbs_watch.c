@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <stdio.h>
@@ -15,12 +16,6 @@
 
 #include "base/sync.h"
 
-#if __has_include(<valgrind/valgrind.h>)
-#include <valgrind/valgrind.h>
-#endif
-#ifndef RUNNING_ON_VALGRIND
-#define RUNNING_ON_VALGRIND 0
-#endif
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -185,6 +180,19 @@ static bool line_unwatch(void *arg, uintptr_t from, uintptr_t to, const char *ri
 
 /* ---- The descriptor ---- */
 
+static int is_of_valgrind(struct dl_phdr_info *library, size_t bytes, void *arg)
+{
+	(void)bytes;
+	(void)arg;
+	return strstr(library->dlpi_name, "/vgpreload_") != NULL;
+}
+
+/* By what each of its tools loads into the program: its header need not be there at build time. */
+static bool is_under_valgrind(void)
+{
+	return dl_iterate_phdr(is_of_valgrind, NULL) != 0;
+}
+
 static rubato_status descriptor_open(int *out)
 {
 	struct uffdio_api api = { .api = UFFD_API,
@@ -193,8 +201,8 @@ static rubato_status descriptor_open(int *out)
 					      UFFD_FEATURE_WP_HUGETLBFS_SHMEM };
 	int fd;
 
-	/* There one thread runs at a time, and none while another one unmaps. */
-	if (RUNNING_ON_VALGRIND)
+	/* There one thread runs at a time, and none while another one unmaps: forever. */
+	if (is_under_valgrind())
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "not under valgrind");
 	fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 	if (fd < 0)
