@@ -14,6 +14,7 @@
 
 #include "programs/rng.h"
 #include "tests/check_main.h"
+#include "tests/limit.h"
 
 #define PROCESS_SECONDS_MAX 240 /* A guard against hangs only. */
 
@@ -222,7 +223,7 @@ pid_t process_start(const char *const *argv, int out_fd, int err_fd)
 	ck_assert_int_ge(pid, 0);
 	if (pid > 0)
 		return pid;
-	alarm(PROCESS_SECONDS_MAX);
+	limit_start(PROCESS_SECONDS_MAX);
 	dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
 	dup2(out_fd, STDOUT_FILENO);
 	dup2(err_fd, STDERR_FILENO);

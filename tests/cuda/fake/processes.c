@@ -16,6 +16,7 @@
 #include "rubato_cuda.h"
 #include "tests/check_main.h"
 #include "tests/child_fork.h"
+#include "tests/limit.h"
 
 #define ID_NS UINT64_C(60000000000)
 
@@ -88,9 +89,7 @@ static void rank_main(const struct processes *p, struct shared *shared, uint32_t
 /* Less than Check gives the test, which would not say who it was. */
 static uint64_t patience_ns(void)
 {
-	const char *times = getenv("CK_TIMEOUT_MULTIPLIER");
-
-	return (uint64_t)(120e9 * (times != NULL ? strtod(times, NULL) : 1));
+	return limit_seconds(120) * 1000000000ull;
 }
 
 /* Who has not ended by then is killed, and has failed. */

@@ -18,6 +18,7 @@
 #include "runtime/startup/setup.h"
 #include "tests/check_main.h"
 #include "tests/length.h"
+#include "tests/limit.h"
 #include "tests/verbs-mock/late.h"
 
 #define SMALL 64u
@@ -496,7 +497,7 @@ static void child_main(const struct job_series *series, uint64_t k, struct verdi
 	struct job job;
 	char name[200] = "", text[600] = "";
 
-	(void)alarm(CHILD_SECONDS);
+	limit_start(CHILD_SECONDS);
 	job_init(&job);
 	series->prepare(&job, series->arg, k, name, sizeof(name));
 	(void)snprintf(verdict->text, sizeof(verdict->text), "%s: it has crashed", name);
