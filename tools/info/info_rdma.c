@@ -7,12 +7,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/userfaultfd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifdef RB_HAVE_USERFAULTFD
+#include <linux/userfaultfd.h>
+#endif
 
 #include "tools/info/info.h"
 
@@ -241,6 +244,7 @@ static void library_check(struct info *info, bool devices)
 /* As verbs does: transport/verbs/verbs_watch.c. */
 static void watch_check(struct info *info)
 {
+#ifdef RB_HAVE_USERFAULTFD
 	struct uffdio_api api = { .api = UFFD_API,
 				  .features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE |
 					      UFFD_FEATURE_EVENT_REMAP | WATCH_OF_5_19 };
@@ -256,6 +260,10 @@ static void watch_check(struct info *info)
 			 fd < 0 ? strerror(errno) : "older than Linux 5.19");
 	if (fd >= 0)
 		(void)close(fd);
+#else
+	info_say(info, "userfaultfd", false,
+		 "built without it: each message of plain memory is registered by itself");
+#endif
 }
 
 static void peermem_check(struct info *info, const char *system)
