@@ -210,43 +210,94 @@ struct convolution {
 	bool backwards; /* The sums, over the images. */
 };
 
-/* What the convolution with one weight does over one plane. */
-struct tap {
-	const struct convolution *c;
-	int dy, dx; /* What output 0 reads. */
+/*
+ * Sums of neighbouring channels go side by side, each in a plain loop's order: the other side's
+ * channels, then the filter's weights (of a weight's gradient, the outputs).
+ */
+#define LANES 16
+typedef float four __attribute__((vector_size(16)));
+union lanes {
+	float each[LANES];
+	four of[LANES / 4];
+};
+struct pair {
+	size_t lanes, value; /* What is multiplied by what. */
 };
 
-/* As tensor cores take it. */
-static float taken(const struct convolution *c, float value)
+static void *zeros(size_t count, size_t bytes)
 {
-	return c->how.math == CUDNN_TENSOR_OP_MATH ? fake_rounded(value, 10) : value;
+	void *memory = calloc(count + 1, bytes);
+
+	if (memory == NULL)
+		abort();
+	return memory;
 }
 
-static float tap_run(const struct tap *t, const float *x, const float *y, float *to, float weight)
+static void pairs_add(union lanes *sums, const struct pair *pairs, const struct pair *end,
+		      const union lanes *lanes, const float *values)
 {
-	const struct convolution *c = t->c;
-	float sum = 0.0f;
+	four a = sums->of[0], b = sums->of[1], c = sums->of[2], d = sums->of[3];
 
-	for (int oy = 0; oy < c->y.h; oy++) {
-		const int iy = oy * c->how.stride_h + t->dy;
+	for (; pairs < end; pairs++) {
+		const union lanes *with = &lanes[pairs->lanes];
+		const float value = values[pairs->value];
+		const four by = { value, value, value, value };
 
-		if (iy < 0 || iy >= c->x.h)
-			continue;
-		for (int ox = 0; ox < c->y.w; ox++) {
-			const int ix = ox * c->how.stride_w + t->dx;
-			const int in = iy * c->x.w + ix, out = oy * c->y.w + ox;
-
-			if (ix < 0 || ix >= c->x.w)
-				continue;
-			if (c->what == FORWARD)
-				to[out] += taken(c, weight) * taken(c, x[in]);
-			else if (c->what == DATA)
-				to[in] += taken(c, weight) * taken(c, y[out]);
-			else
-				sum += taken(c, x[in]) * taken(c, y[out]);
-		}
+		a += with->of[0] * by;
+		b += with->of[1] * by;
+		c += with->of[2] * by;
+		d += with->of[3] * by;
 	}
-	return sum;
+	*sums = (union lanes) { .of = { a, b, c, d } };
+}
+
+/* What lies `apart` in each channel, laid side by side: `outer` times `inner` values, one after
+ * another, the former `stride` apart. What is missing of the last lanes is 0. */
+static union lanes *lanes_of(const float *from, size_t channels, size_t apart, size_t outer,
+			     size_t stride, size_t inner)
+{
+	union lanes *to = zeros((channels + LANES - 1) / LANES * outer * inner, sizeof(*to));
+
+	for (size_t channel = 0; channel < channels; channel++)
+		for (size_t o = 0; o < outer; o++)
+			for (size_t i = 0; i < inner; i++)
+				to[(channel / LANES * outer + o) * inner + i]
+					.each[channel % LANES] =
+					from[channel * apart + o * stride + i];
+	return to;
+}
+
+static void lanes_store(const union lanes *sums, size_t channel, size_t channels, float *to,
+			size_t apart)
+{
+	for (size_t lane = 0; lane < LANES && channel + lane < channels; lane++)
+		to[lane * apart] += sums->each[lane];
+}
+
+/* What an output reads of an axis, or (DATA) which output reads this: negative is none. */
+static int met(enum what what, int at, int tap, int stride, int pad, int end)
+{
+	at = what != DATA                     ? at * stride + tap - pad
+	     : (at + pad - tap) % stride == 0 ? (at + pad - tap) / stride
+					      : -1;
+	return at < end ? at : -1;
+}
+
+/* Pixel `at` of the outputs (DATA: inputs) through one weight: whether there is such a pair. */
+static size_t pair_make(const struct convolution *c, int at, int tap, struct pair *pair)
+{
+	const struct cudnnTensorStruct *from = c->what == DATA ? &c->x : &c->y;
+	const struct cudnnTensorStruct *to = c->what == DATA ? &c->y : &c->x;
+	const int y =
+		met(c->what, at / from->w, tap / c->w.w, c->how.stride_h, c->how.pad_h, to->h);
+	const int x =
+		met(c->what, at % from->w, tap % c->w.w, c->how.stride_w, c->how.pad_w, to->w);
+
+	if (x < 0 || y < 0)
+		return 0;
+	*pair = c->what == WEIGHTS ? (struct pair) { (size_t)(y * to->w + x), (size_t)at }
+				   : (struct pair) { (size_t)tap, (size_t)(y * to->w + x) };
+	return 1;
 }
 
 static size_t out_count(const struct convolution *c)
@@ -262,46 +313,143 @@ static size_t first_in_bytes(const struct convolution *c)
 	return c->what == DATA ? filter_bytes(&c->w) : tensor_bytes(&c->x);
 }
 
-static void convolution_sums(const struct convolution *c, const float *first, float *sums)
+static size_t second_in_bytes(const struct convolution *c)
 {
-	const float *x = c->what == DATA ? NULL : first;
-	const float *w = c->what == DATA ? first : c->in[1];
-	const size_t x_plane = (size_t)(c->x.h * c->x.w), y_plane = (size_t)(c->y.h * c->y.w);
-	const int taps = c->w.h * c->w.w;
+	return c->what == FORWARD ? filter_bytes(&c->w) : tensor_bytes(&c->y);
+}
 
-	for (int image = 0; image < c->x.n; image++) {
+/* What each pixel of the sums (WEIGHTS: each weight) adds up, and where that ends. */
+static struct pair *pairs_make(const struct convolution *c, size_t *ends)
+{
+	const int pixels = c->what == DATA ? c->x.h * c->x.w : c->y.h * c->y.w;
+	const int taps = c->w.h * c->w.w;
+	struct pair *pairs = zeros((size_t)pixels * (size_t)taps, sizeof(*pairs));
+	size_t count = 0;
+
+	if (c->what == WEIGHTS)
+		for (int tap = 0; tap < taps; tap++) {
+			for (int at = 0; at < pixels; at++)
+				count += pair_make(c, at, tap, &pairs[count]);
+			ends[tap] = count;
+		}
+	else
+		for (int at = 0; at < pixels; at++) {
+			for (int tap = 0; tap < taps; tap++)
+				count += pair_make(c, at, tap, &pairs[count]);
+			ends[at] = count;
+		}
+	return pairs;
+}
+
+struct planes {
+	size_t x, y, taps, in, out; /* Pixels, weights, channels. */
+	struct pair *pairs;
+	size_t *ends;
+};
+
+/* FORWARD, DATA: of all images; the weights' lanes are channels of the sums. */
+static void pixels_sum(const struct convolution *c, const struct planes *p, const float *values,
+		       const float *weights, float *sums)
+{
+	const bool forward = c->what == FORWARD;
+	const size_t channels = forward ? p->out : p->in, others = forward ? p->in : p->out;
+	const size_t plane = forward ? p->y : p->x, values_plane = forward ? p->x : p->y;
+	union lanes *lanes = lanes_of(weights, channels, forward ? p->in * p->taps : p->taps,
+				      others, forward ? p->taps : p->in * p->taps, p->taps);
+
+	for (size_t n = 0; n < (size_t)c->x.n; n++)
+		for (size_t channel = 0; channel < channels; channel += LANES)
+			for (size_t at = 0; at < plane; at++) {
+				const struct pair *pairs =
+					p->pairs + (at > 0 ? p->ends[at - 1] : 0);
+				const union lanes *with =
+					lanes + channel / LANES * others * p->taps;
+				const float *by = values + n * others * values_plane;
+				union lanes sum = { 0 };
+
+				for (size_t o = 0; o < others; o++)
+					pairs_add(&sum, pairs, p->pairs + p->ends[at],
+						  with + o * p->taps, by + o * values_plane);
+				lanes_store(&sum, channel, channels,
+					    sums + (n * channels + channel) * plane + at, plane);
+			}
+	free(lanes);
+}
+
+/* WEIGHTS: of one image; the lanes are channels of x. */
+static void weights_sum(const struct planes *p, const float *x, const float *y, float *sums)
+{
+	union lanes *lanes = lanes_of(x, p->in, p->x, 1, 0, p->x);
+
+	for (size_t k = 0; k < p->out; k++)
+		for (size_t channel = 0; channel < p->in; channel += LANES)
+			for (size_t tap = 0; tap < p->taps; tap++) {
+				union lanes sum = { 0 };
+
+				pairs_add(&sum, p->pairs + (tap > 0 ? p->ends[tap - 1] : 0),
+					  p->pairs + p->ends[tap], lanes + channel / LANES * p->x,
+					  y + k * p->y);
+				lanes_store(&sum, channel, p->in,
+					    sums + (k * p->in + channel) * p->taps + tap, p->taps);
+			}
+	free(lanes);
+}
+
+static void convolution_sums(const struct convolution *c, const float *first, const float *second,
+			     float *sums)
+{
+	struct planes p = { (size_t)(c->x.h * c->x.w),
+			    (size_t)(c->y.h * c->y.w),
+			    (size_t)(c->w.h * c->w.w),
+			    (size_t)c->w.c,
+			    (size_t)c->w.k,
+			    NULL,
+			    NULL };
+
+	p.ends = zeros(p.x + p.y + p.taps, sizeof(*p.ends));
+	p.pairs = pairs_make(c, p.ends);
+	if (c->what == FORWARD)
+		pixels_sum(c, &p, first, second, sums);
+	else if (c->what == DATA)
+		pixels_sum(c, &p, second, first, sums);
+	for (int image = 0; c->what == WEIGHTS && image < c->x.n; image++) {
 		const size_t n = (size_t)(c->backwards ? c->x.n - 1 - image : image);
 
-		for (int at = 0; at < c->w.k * c->w.c * taps; at++) {
-			const size_t k = (size_t)(at / taps / c->w.c),
-				     in = (size_t)(at / taps % c->w.c);
-			const size_t x_at = (n * (size_t)c->x.c + in) * x_plane;
-			const size_t y_at = (n * (size_t)c->y.c + k) * y_plane;
-			const struct tap t = { c, at % taps / c->w.w - c->how.pad_h,
-					       at % c->w.w - c->how.pad_w };
-
-			if (c->what == FORWARD)
-				(void)tap_run(&t, x + x_at, NULL, sums + y_at, w[at]);
-			else if (c->what == DATA)
-				(void)tap_run(&t, NULL, c->in[1] + y_at, sums + x_at, w[at]);
-			else
-				sums[at] += tap_run(&t, x + x_at, c->in[1] + y_at, NULL, 0.0f);
-		}
+		weights_sum(&p, first + n * p.in * p.x, second + n * p.out * p.y, sums);
 	}
+	free(p.pairs);
+	free(p.ends);
+}
+
+/* As tensor cores take it. */
+static float *taken(const float *from, size_t count)
+{
+	float *to = zeros(count, sizeof(*to));
+
+	for (size_t i = 0; i < count; i++)
+		to[i] = fake_rounded(from[i], 10);
+	return to;
 }
 
 static void convolution_run(void *arg)
 {
 	const struct convolution *c = arg;
-	const size_t count = out_count(c);
-	const float *first = c->in[0];
-	float *sums = calloc(count, sizeof(float));
+	const size_t count = out_count(c), bytes = first_in_bytes(c);
+	const bool rounded = c->how.math == CUDNN_TENSOR_OP_MATH;
+	const float *first = c->in[0], *second = c->in[1];
+	float *sums = zeros(count, sizeof(*sums)), *firsts = NULL, *seconds = NULL;
 
 	if (c->workspace != NULL)
-		first = memcpy(c->workspace, c->in[0], first_in_bytes(c));
-	convolution_sums(c, first, sums);
+		first = memcpy(c->workspace, c->in[0], bytes);
+	if (rounded) {
+		first = firsts = taken(first, bytes / sizeof(float));
+		second = seconds = taken(second, second_in_bytes(c) / sizeof(float));
+	}
+	convolution_sums(c, first, second, sums);
 	for (size_t i = 0; i < count; i++)
 		c->out[i] = c->alpha * sums[i] + (c->beta == 0.0f ? 0.0f : c->beta * c->out[i]);
+	free(firsts);
+	free(seconds);
 	free(sums);
 }
 
