@@ -29,6 +29,12 @@ void rb_lock_drop(struct rb_lock *lock);
 bool rb_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t deadline_ns);
 void rb_futex_wake(_Atomic uint32_t *word, uint32_t count);
 
+/* sync_fork.c: how many forks lie between this process and the first that counted. Only fork(),
+ * in the child, changes it. */
+extern uint32_t rb_forks;
+/* From now on they are counted. */
+RB_NODISCARD rubato_status rb_forks_count(void);
+
 struct rb_thread {
 	unsigned long handle;
 	bool running;

@@ -17,12 +17,15 @@
  *               its outputs unset; rubato_error_text() has the sentence. "Not yet" is never an
  *               error. The library never exits, aborts, raises signals or writes to stdout.
  *   Threads     a communicator may be used by several threads; collectives are matched in the order
- *               in which they are called on it, so that order must not depend on a race.
+ *               in which they are called on it, so that order must not depend on a race. A thread
+ *               must not be cancelled (pthread_cancel) within a call.
+ *   Fork        in a child made by fork(), calls on its parent's communicators and on what was
+ *               made of them return ARGUMENT and do nothing, also those that free. Its own ones
+ *               work. Memory of rubato_alloc is the parent's. clone() and _Fork() go unnoticed.
  *   Waiting     every wait has a deadline: that of the call, or options.timeout_ns.
  *   Bits        a collective gives the same bits on every rank that receives the same element, and
- *               the same bits again when repeated: operand order is fixed by rank number. In
- *               another job, too, if that chooses the same algorithms, which hang on what was
- *               measured (docs/tuning.md, "The same bits in every job").
+ *               the same bits again when repeated: operand order is fixed by rank number. Of
+ *               other jobs docs/tuning.md tells ("The same bits in every job").
  *   Poison      when a collective fails on a rank (lost peer, timeout, cancel, mismatch), that
  *               rank's communicator is poisoned: later operations return the first error at once,
  *               and only rubato_dump, rubato_abort and rubato_finalize are of use. A timeout of
@@ -183,15 +186,13 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_oob(rubato_comm **comm,
 /*
  * Collective: waits (bounded) until every rank has come, so that no peer still needs our memory,
  * then frees everything, also when it returns an error: PEER or TIMEOUT because not all came,
- * MISMATCH when ranks have called different things, which is found now at the latest, or when a
- * message was sent and never received (the text names it). NULL is fine.
+ * MISMATCH when ranks have called different things or a message was never received. NULL is fine.
  */
 RUBATO_API rubato_status rubato_finalize(rubato_comm *comm);
 
 /*
- * Not collective: ends every operation of this communicator with CANCELLED, from any thread, and
- * tells the peers, whose operations end with PEER. Bounded. rubato_finalize must follow and then
- * waits for none.
+ * Not collective, bounded, from any thread: ends every operation of this communicator (CANCELLED)
+ * and of its peers (PEER). rubato_finalize must follow and then waits for none.
  */
 RUBATO_API rubato_status rubato_abort(rubato_comm *comm);
 

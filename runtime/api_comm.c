@@ -24,6 +24,7 @@ rubato_status rubato_get_peer(rubato_comm *comm, uint32_t rank, rubato_peer *pee
 {
 	if (comm == NULL || peer == NULL || peer->size_bytes < sizeof(*peer))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "peer: NULL, or size_bytes is not set");
+	RB_TRY(rb_engine_ours(&comm->engine));
 	if (rank >= comm->engine.rank_count)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "peer: rank %u of %u", rank,
 			       comm->engine.rank_count);
@@ -72,7 +73,7 @@ rubato_status rubato_alloc(rubato_comm *comm, size_t size_bytes, void **memory)
 
 	if (comm == NULL || memory == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "alloc: NULL");
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	err = rb_memory_alloc(&comm->memory, size_bytes, &made);
 	rb_engine_leave(&comm->engine);
 	if (err == RUBATO_OK)
@@ -100,7 +101,7 @@ static rubato_status memory_remove(rubato_comm *comm, void *memory, bool allocat
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: NULL", name);
 	if (memory == NULL)
 		return RUBATO_OK;
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	found = comm->memory.first;
 	while (found != NULL && (found->base != memory || found->allocated != allocated ||
 				 found->named == allocated))
@@ -140,7 +141,7 @@ rubato_status rubato_register(rubato_comm *comm, void *memory, size_t size_bytes
 		       "register: ranks of this node map rubato_alloc's memory only: between them "
 		       "%zu bytes at %p stay a plain buffer",
 		       size_bytes, memory);
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	err = rb_memory_add(&comm->memory, memory, size_bytes, &made);
 	if (err == RUBATO_OK)
 		made->named = true;
@@ -184,7 +185,7 @@ rubato_status rubato_set_timeout(rubato_comm *comm, uint64_t timeout_ns)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "timeout: no communicator");
 	if (timeout_ns == RUBATO_NO_WAIT)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "timeout: every wait needs some time");
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	comm->timeout_ns =
 		timeout_ns != RUBATO_TIMEOUT_DEFAULT ? timeout_ns : comm->began_timeout_ns;
 	rb_engine_leave(&comm->engine);
@@ -197,7 +198,7 @@ rubato_status rubato_set_accumulate(rubato_comm *comm, rubato_accumulate accumul
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: no communicator");
 	if (accumulate != RUBATO_ACCUMULATE_STEP && accumulate != RUBATO_ACCUMULATE_WHOLE)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "accumulate: unknown way %d", (int)accumulate);
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	comm->accumulate = accumulate;
 	converts_set(comm);
 	rb_engine_leave(&comm->engine);
@@ -210,7 +211,7 @@ rubato_status rubato_set_wire(rubato_comm *comm, rubato_wire wire, bool feedback
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wire: no communicator");
 	if ((unsigned)wire >= RUBATO_WIRE_COUNT)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wire: unknown form %d", (int)wire);
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	comm->wire = wire;
 	comm->wire_feedback = feedback;
 	converts_set(comm);

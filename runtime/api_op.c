@@ -13,7 +13,7 @@ rubato_status rubato_start(rubato_op *op)
 	if (op == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "start: NULL");
 	engine = &op->comm->engine;
-	rb_engine_enter(engine);
+	RB_TRY(rb_engine_call(engine));
 	err = rb_engine_check(engine);
 	if (err == RUBATO_OK && !op->done)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "start: the operation is in flight already");
@@ -31,7 +31,7 @@ rubato_status rubato_test(rubato_op *op, bool *done)
 	if (op == NULL || done == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "test: NULL");
 	engine = &op->comm->engine;
-	rb_engine_enter(engine);
+	RB_TRY(rb_engine_call(engine));
 	*done = rb_engine_look(engine, &op->done);
 	if (*done)
 		err = rb_op_result(op);
@@ -50,7 +50,7 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 	if (atomic_load_explicit(&op->over, memory_order_acquire))
 		return RUBATO_OK;
 	engine = &op->comm->engine;
-	rb_engine_enter(engine);
+	RB_TRY(rb_engine_call(engine));
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
 		timeout_ns = op->comm->timeout_ns;
 	if (look)
@@ -93,7 +93,7 @@ rubato_status rubato_cancel(rubato_op *op)
 
 	if (op == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "cancel: NULL");
-	rb_engine_enter(&op->comm->engine);
+	RB_TRY(rb_engine_call(&op->comm->engine));
 	if (!op->done) {
 		rb_op_cancel(op);
 		err = rb_op_result(op);
@@ -108,7 +108,7 @@ rubato_status rubato_op_residual(rubato_op *op, float **residual, uint64_t *coun
 
 	if (op == NULL || residual == NULL || count == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "residual: NULL");
-	rb_engine_enter(&op->comm->engine);
+	RB_TRY(rb_engine_call(&op->comm->engine));
 	if (!op->done)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "residual: the operation is in flight");
 	else if (op->converted.residual == NULL)
@@ -128,7 +128,8 @@ void rubato_op_free(rubato_op *op)
 	if (op == NULL)
 		return;
 	comm = op->comm;
-	rb_engine_enter(&comm->engine);
+	if (rb_engine_call(&comm->engine) != RUBATO_OK)
+		return;
 	rb_op_free(op);
 	rb_engine_leave(&comm->engine);
 }

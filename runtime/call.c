@@ -139,7 +139,7 @@ rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, 
 	if (comm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
 			       rb_kind_name(call->kind));
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	err = rb_engine_check(&comm->engine);
 	if (err == RUBATO_OK)
 		err = queue_enter(comm);
@@ -183,6 +183,7 @@ rubato_status rb_call_create(rubato_comm *comm, const struct rb_call *call, uint
 
 	if (comm == NULL || out == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: NULL", rb_kind_name(call->kind));
+	RB_TRY(rb_engine_ours(&comm->engine));
 	op = calloc(1, sizeof(*op));
 	if (op == NULL) {
 		free(call->helped);
@@ -315,7 +316,7 @@ rubato_status rb_call_message(rubato_comm *comm, const struct rb_call *call, uin
 	if (comm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
 			       sending ? "send" : "recv");
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	if (message_now(comm, call, tag, sending)) {
 		rb_engine_leave(&comm->engine);
 		return RUBATO_OK;

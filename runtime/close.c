@@ -133,7 +133,7 @@ rubato_status rubato_finalize(rubato_comm *comm)
 
 	if (comm == NULL)
 		return RUBATO_OK;
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	err = rb_engine_check(&comm->engine);
 	rb_engine_leave(&comm->engine);
 	if (err == RUBATO_OK && !atomic_load(&comm->engine.abort_wanted))
@@ -150,6 +150,7 @@ rubato_status rubato_abort(rubato_comm *comm)
 {
 	if (comm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "abort: no communicator");
+	RB_TRY(rb_engine_ours(&comm->engine));
 	atomic_store(&comm->engine.abort_wanted, true);
 	for (uint32_t i = 0; i < comm->engine.endpoint_count; i++)
 		comm->engine.endpoints[i]->ops->wake(comm->engine.endpoints[i]);

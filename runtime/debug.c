@@ -32,7 +32,7 @@ rubato_status rubato_set_algorithm(rubato_comm *comm, const char *operation, con
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s has no algorithm '%s': there are %s",
 			       operation, algorithm, names);
 	}
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	comm->choices.forced[kind] = found;
 	rb_choices_forget(comm);
 	rb_engine_leave(&comm->engine);
@@ -228,7 +228,7 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	kind = rb_kind_find(operation);
 	if (kind == RB_KIND_NONE)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "explain: unknown operation '%s'", operation);
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	v = view_of(comm, kind, count, type);
 	err = rb_choose(&v.facts, kind, v.total, v.element_bytes, comm->choices.forced[kind],
 			&choice);
@@ -261,7 +261,7 @@ rubato_status rubato_get_stats(rubato_comm *comm, rubato_stats *stats)
 	if (comm == NULL || stats == NULL || stats->size_bytes < sizeof(*stats))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "stats: NULL, or size_bytes is not set");
 	engine = &comm->engine;
-	rb_engine_enter(engine);
+	RB_TRY(rb_engine_call(engine));
 	*stats = (rubato_stats) {
 		.size_bytes = (uint32_t)sizeof(*stats),
 		.operations_in_flight = engine->in_flight,
@@ -395,7 +395,8 @@ void rubato_dump(rubato_comm *comm, int fd)
 	if (comm == NULL)
 		return;
 	engine = &comm->engine;
-	rb_engine_enter(engine);
+	if (rb_engine_call(engine) != RUBATO_OK)
+		return;
 	(void)snprintf(line, sizeof(line),
 		       "r%u of %u operations %llu in_flight %u driving %s waiters %u poison %s",
 		       engine->rank, engine->rank_count, (unsigned long long)engine->operations,

@@ -384,6 +384,7 @@ rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubat
 
 	if (comm == NULL || out == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "split: NULL");
+	RB_TRY(rb_engine_ours(&comm->engine));
 	all = calloc(comm->engine.rank_count, sizeof(mine));
 	if (all == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "split: table of %u ranks",

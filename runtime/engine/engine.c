@@ -71,7 +71,8 @@ rubato_status rb_engine_init(struct rb_engine *engine, uint32_t rank, uint32_t r
 	engine->route = calloc(rank_count, sizeof(*engine->route));
 	rubato_status err = engine->route == NULL
 				    ? RB_FAIL(RUBATO_ERR_MEMORY, "engine for %u ranks", rank_count)
-				    : RUBATO_OK;
+				    : rb_forks_count();
+	engine->forks = rb_forks;
 	if (err == RUBATO_OK)
 		err = rb_losses_init(&engine->losses, rank, rank_count, engine->endpoints,
 				     &engine->endpoint_count);
@@ -396,6 +397,12 @@ void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char
 }
 
 /* ---- Lock ---- */
+
+rubato_status rb_engine_not_ours(void)
+{
+	return RB_FAIL(RUBATO_ERR_ARGUMENT, "this communicator is the parent's: a process that "
+					    "fork() made cannot use it");
+}
 
 void rb_engine_enter(struct rb_engine *engine)
 {

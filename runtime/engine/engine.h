@@ -122,6 +122,7 @@ struct rb_engine {
 	struct rb_lock lock;
 	struct rb_hand_over hand_over;
 	uint32_t rank, rank_count, epoch;
+	uint32_t forks; /* rb_forks of the process that made it. */
 	struct rb_endpoint *endpoints[RB_ENDPOINTS_MAX];
 	uint32_t endpoint_count;
 	/* Per endpoint: its number among the transports that all ranks were given. */
@@ -166,7 +167,22 @@ RB_NODISCARD rubato_status rb_engine_init(struct rb_engine *engine, uint32_t ran
 void rb_engine_stop(struct rb_engine *engine);
 void rb_engine_fini(struct rb_engine *engine);
 
+RB_NODISCARD rubato_status rb_engine_not_ours(void); /* The error. */
+/* Whether it was made in this process: ARGUMENT in a forked child of the one that did. What a
+ * public call does first, before the lock, which a thread that the child lacks may have held. */
+RB_NODISCARD static inline rubato_status rb_engine_ours(const struct rb_engine *engine)
+{
+	return __builtin_expect(engine->forks == rb_forks, 1) ? RUBATO_OK : rb_engine_not_ours();
+}
+
 void rb_engine_enter(struct rb_engine *engine); /* Takes the lock. */
+/* Of a public call: where the engine is ours. */
+RB_NODISCARD static inline rubato_status rb_engine_call(struct rb_engine *engine)
+{
+	RB_TRY(rb_engine_ours(engine));
+	rb_engine_enter(engine);
+	return RUBATO_OK;
+}
 void rb_engine_leave(
 	struct rb_engine *engine); /* Drops it; hands what is in flight to BACKGROUND. */
 

@@ -268,7 +268,7 @@ static rubato_status open_and_make(struct rubato_comm *comm, struct rb_helped **
 {
 	rubato_status err;
 
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	err = helper_open(comm);
 	if (err == RUBATO_OK)
 		err = helped_make(comm, helped);

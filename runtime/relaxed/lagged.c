@@ -245,6 +245,7 @@ rubato_status rubato_lagged_free(rubato_lagged *l)
 
 	if (l == NULL)
 		return RUBATO_OK;
+	RB_TRY(rb_engine_ours(&l->comm->engine));
 	err = flights_end(l);
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	for (uint32_t i = 0; l->slots != NULL && i < l->slot_count; i++) {
@@ -319,6 +320,7 @@ rubato_status rubato_lagged_acquire(rubato_lagged *l, void **buffer)
 
 	if (l == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged acquire: NULL");
+	RB_TRY(rb_engine_ours(&l->comm->engine));
 	RB_TRY(slot_open(l, &slot));
 	RB_TRY(slot_zero(l, "lagged acquire", slot));
 	*buffer = slot->in;
@@ -403,6 +405,7 @@ rubato_status rubato_lagged_accumulate(rubato_lagged *l, const void *gradient, u
 
 	if (l == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged accumulate: NULL");
+	RB_TRY(rb_engine_ours(&l->comm->engine));
 	if (weight > INT64_MAX / 2)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged accumulate: weight %llu",
 			       (unsigned long long)weight);
@@ -421,6 +424,7 @@ rubato_status rubato_lagged_begin(rubato_lagged *l)
 
 	if (l == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged begin: NULL");
+	RB_TRY(rb_engine_ours(&l->comm->engine));
 	RB_TRY(slot_open(l, &slot));
 	RB_TRY(slot_zero(l, "lagged begin", slot));
 	RB_TRY(rubato_start(slot->data));
@@ -437,6 +441,7 @@ rubato_status rubato_lagged_test(rubato_lagged *l, bool *done)
 
 	if (l == NULL || done == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged test: NULL");
+	RB_TRY(rb_engine_ours(&l->comm->engine));
 	if (l->collected == l->begun) {
 		*done = true;
 		return RUBATO_OK;
@@ -498,6 +503,7 @@ rubato_status rubato_lagged_collect(rubato_lagged *l, const void **result, uint6
 {
 	if (l == NULL || result == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged collect: NULL");
+	RB_TRY(rb_engine_ours(&l->comm->engine));
 	if (l->collected + l->slot_count <= l->begun)
 		return next_take(l, result, weight, timeout_ns);
 	*result = NULL;
@@ -509,6 +515,7 @@ rubato_status rubato_lagged_flush(rubato_lagged *l, const void **result, uint64_
 {
 	if (l == NULL || result == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged flush: NULL");
+	RB_TRY(rb_engine_ours(&l->comm->engine));
 	if (l->collected < l->begun)
 		return next_take(l, result, weight, timeout_ns);
 	*result = NULL;

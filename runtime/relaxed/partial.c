@@ -466,6 +466,7 @@ rubato_status rubato_partial_acquire(rubato_partial *p, void **buffer)
 
 	if (p == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial acquire: NULL");
+	RB_TRY(rb_engine_ours(&p->comm->engine));
 	zeroed = !p->buffers.leased && p->config.options.zeroed;
 	if (zeroed && p->device.executor != NULL)
 		RB_TRY(rb_partial_device_identity(p, leased(p)));
@@ -545,7 +546,7 @@ rubato_status rubato_partial_commit(rubato_partial *p, uint64_t step, uint64_t w
 	if (p == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit: NULL");
 	begin = rb_engine_now(&p->comm->engine);
-	rb_engine_enter(&p->comm->engine);
+	RB_TRY(rb_engine_call(&p->comm->engine));
 	err = commit(p, step, weight, begin);
 	rb_engine_leave(&p->comm->engine);
 	p->clocks.call_ns += rb_engine_now(&p->comm->engine) - begin;
@@ -560,6 +561,7 @@ rubato_status rubato_partial_contribute(rubato_partial *p, const void *buffer, u
 
 	if (p == NULL || (buffer == NULL && p->vector.count > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial contribute: NULL");
+	RB_TRY(rb_engine_ours(&p->comm->engine));
 	lease = leased(p);
 	p->buffers.leased = true;
 	err = rb_device_take(&p->copy, "partial contribute", p->device.executor, lease, buffer,
@@ -701,7 +703,7 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: round.size_bytes is not set");
 	engine = &p->comm->engine;
 	begin = at = rb_engine_now(engine);
-	rb_engine_enter(engine);
+	RB_TRY(rb_engine_call(engine));
 	before = waited(p);
 	if (rb_rounds_answer_of(p->machine).lent != RB_ROUNDS_NO_SLOT && !p->driver.over)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: release the last one first");
@@ -732,7 +734,7 @@ rubato_status rubato_partial_release(rubato_partial *p)
 	if (p == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: NULL");
 	begin = rb_engine_now(&p->comm->engine);
-	rb_engine_enter(&p->comm->engine);
+	RB_TRY(rb_engine_call(&p->comm->engine));
 	if (rb_rounds_answer_of(p->machine).lent == RB_ROUNDS_NO_SLOT)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial release: nothing is lent");
 	else
@@ -767,6 +769,7 @@ rubato_status rubato_partial_collect(rubato_partial *p, void *out, bool *collect
 
 	if (p == NULL || collected == NULL || (out == NULL && p->vector.count > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: NULL");
+	RB_TRY(rb_engine_ours(&p->comm->engine));
 	RB_TRY(out_check(p, out));
 	RB_TRY(rubato_partial_collect_view(p, &result, round, timeout_ns));
 	*collected = result != NULL;
@@ -789,7 +792,7 @@ static rubato_status passive(rubato_partial *p, enum rb_rounds_call call, const 
 
 	if (p == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial %s: NULL", name);
-	rb_engine_enter(&p->comm->engine);
+	RB_TRY(rb_engine_call(&p->comm->engine));
 	view = rb_rounds_view_of(p->machine);
 	err = end_check(p);
 	if (err == RUBATO_OK && (view.draining || view.left))

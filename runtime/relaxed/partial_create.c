@@ -601,6 +601,7 @@ static rubato_status make(rubato_comm *comm, uint64_t count, rubato_type type, r
 
 	if (comm == NULL || partial == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: NULL");
+	RB_TRY(rb_engine_ours(&comm->engine));
 	if (options != NULL && options->size_bytes < sizeof(*options))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "partial: options: start from RUBATO_PARTIAL_OPTIONS_INIT");
@@ -772,7 +773,7 @@ rubato_status rubato_partial_free(rubato_partial *p)
 	if (p == NULL)
 		return RUBATO_OK;
 	engine = &p->comm->engine;
-	rb_engine_enter(engine);
+	RB_TRY(rb_engine_call(engine));
 	err = end(p);
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	unlink_it(p);

@@ -19,6 +19,7 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 
 	if (p == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: NULL");
+	RB_TRY(rb_engine_ours(&p->comm->engine));
 	if (p->device.executor != NULL)
 		RB_TRY(rb_partial_restored(p));
 	rb_engine_enter(&p->comm->engine);
@@ -42,7 +43,7 @@ rubato_status rubato_partial_get_stats(rubato_partial *p, rubato_partial_stats *
 	if (p == NULL || stats == NULL || stats->size_bytes < sizeof(*stats))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "partial stats: NULL, or size_bytes is not set");
-	rb_engine_enter(&p->comm->engine);
+	RB_TRY(rb_engine_call(&p->comm->engine));
 	view = rb_rounds_view_of(p->machine);
 	*stats = (rubato_partial_stats) {
 		.size_bytes = stats->size_bytes,

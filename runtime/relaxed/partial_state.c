@@ -73,6 +73,7 @@ rubato_status rubato_partial_save(rubato_partial *p, void *state, uint64_t *byte
 
 	if (p == NULL || bytes == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial save: NULL");
+	RB_TRY(rb_engine_ours(&p->comm->engine));
 	room = *bytes;
 	*bytes = state_bytes(p);
 	if (state == NULL)
@@ -114,7 +115,7 @@ rubato_status rubato_partial_residual(rubato_partial *p, float **residual, uint6
 
 	if (p == NULL || residual == NULL || count == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial residual: NULL");
-	rb_engine_enter(&p->comm->engine);
+	RB_TRY(rb_engine_call(&p->comm->engine));
 	err = residual_check(p);
 	if (err == RUBATO_OK) {
 		*residual = p->coded.reduction.residual;

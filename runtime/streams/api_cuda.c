@@ -20,7 +20,7 @@ rubato_status rubato_cuda_use(rubato_comm *comm, int device)
 
 	if (comm == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "cuda use: NULL");
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	err = rb_engine_check(&comm->engine);
 	if (err == RUBATO_OK)
 		err = rb_devices_cuda_use(&comm->engine, device);
@@ -37,7 +37,7 @@ rubato_status rubato_cuda_describe(rubato_comm *comm, char *text, size_t text_by
 
 	if (comm == NULL || (text == NULL && text_bytes > 0))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "cuda describe: NULL");
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	err = device_need(&comm->engine, "cuda describe", &device);
 	if (err == RUBATO_OK)
 		rb_device_cuda_describe(device, text, text_bytes);
@@ -52,7 +52,7 @@ rubato_status rubato_cuda_alloc(rubato_comm *comm, size_t size_bytes, void **mem
 
 	if (comm == NULL || memory == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "cuda alloc: NULL");
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	err = device_need(&comm->engine, "cuda alloc", &device);
 	if (err == RUBATO_OK)
 		err = device->ops->memory_new(device, RB_MEMORY_DEVICE, size_bytes, memory);
@@ -69,7 +69,7 @@ rubato_status rubato_cuda_free(rubato_comm *comm, void *memory)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "cuda free: NULL");
 	if (memory == NULL)
 		return RUBATO_OK;
-	rb_engine_enter(&comm->engine);
+	RB_TRY(rb_engine_call(&comm->engine));
 	err = device_need(&comm->engine, "cuda free", &device);
 	if (err == RUBATO_OK && !rb_device_cuda_gave(device, memory))
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "cuda free: %p is not from rubato_cuda_alloc",
@@ -106,7 +106,7 @@ rubato_status rubato_cuda_start(rubato_op *op, void *stream)
 
 	if (op == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "start on a stream: NULL");
-	rb_engine_enter(&op->comm->engine);
+	RB_TRY(rb_engine_call(&op->comm->engine));
 	err = start_on(op, stream);
 	rb_engine_leave(&op->comm->engine);
 	return err;

@@ -6,6 +6,7 @@ rank waits for. It ends with the process.
 """
 
 import atexit
+import os
 import sys
 import weakref
 from typing import Optional
@@ -45,6 +46,7 @@ def _add(comm):
     """One more that ends with the process."""
     if not _all:
         atexit.register(_end)
+        os.register_at_fork(after_in_child=_all.clear) # Not the child's to end.
     _all.append(comm)
 
 
