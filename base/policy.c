@@ -92,11 +92,18 @@ static rubato_status read_as(rubato_policy policy, const char *text, const char 
 
 char *rubato_policy_format(const rubato_partial_options *options, char *text, size_t text_bytes)
 {
-	bool known = (unsigned)options->policy < RUBATO_POLICY_COUNT;
-	enum value kind = known ? values[options->policy] : VALUE_NONE;
-	uint32_t count = kind == VALUE_GROUP ? options->group : options->quorum;
+	enum value kind = VALUE_NONE;
 	char value[32] = "";
+	uint32_t count;
 
+	if (text == NULL || options == NULL) {
+		if (text != NULL && text_bytes > 0)
+			text[0] = '\0';
+		return text;
+	}
+	if ((unsigned)options->policy < RUBATO_POLICY_COUNT)
+		kind = values[options->policy];
+	count = kind == VALUE_GROUP ? options->group : options->quorum;
 	if (kind == VALUE_DEADLINE)
 		rb_print_time(options->deadline_ns, value, sizeof(value));
 	else if (kind != VALUE_NONE && count > 0)

@@ -426,7 +426,7 @@ const char *rubato_operation_name(uint32_t index)
 
 const char *rubato_algorithm_name(const char *operation, uint32_t index)
 {
-	for (uint32_t i = 0; i < rb_algorithm_count; i++)
+	for (uint32_t i = 0; operation != NULL && i < rb_algorithm_count; i++)
 		if (strcmp(rb_kind_name(rb_algorithms[i].kind), operation) == 0 && index-- == 0)
 			return rb_algorithms[i].name;
 	return NULL;

@@ -96,6 +96,18 @@ static const char *const bad[] = {
 	":3",
 };
 
+START_TEST(nothing_is_written_as_nothing)
+{
+	rubato_partial_options o = RUBATO_PARTIAL_OPTIONS_INIT;
+	char text[4] = "x";
+
+	ck_assert_ptr_null(rubato_policy_format(NULL, NULL, 0));
+	ck_assert_ptr_null(rubato_policy_format(&o, NULL, 0));
+	ck_assert_str_eq(rubato_policy_format(NULL, text, sizeof(text)), "");
+	ck_assert_ptr_null(rubato_algorithm_name(NULL, 0));
+}
+END_TEST
+
 START_TEST(all_else_is_refused)
 {
 	rubato_partial_options o = before;
@@ -140,5 +152,6 @@ int main(void)
 			    (int)(sizeof(good) / sizeof(good[0])));
 	tcase_add_loop_test(tests, all_else_is_refused, 0, (int)(sizeof(bad) / sizeof(bad[0])));
 	tcase_add_test(tests, names_and_forms_agree);
+	tcase_add_test(tests, nothing_is_written_as_nothing);
 	return check_main("policy", tests);
 }
