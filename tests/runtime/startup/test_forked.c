@@ -1,7 +1,8 @@
 /*
  * test_forked.c -- a forked child has nothing of its parent's communicators: each call on one is
- * refused there, before the lock, and the parent's job goes on. One of its own works. Name of the
- * transport as argument: shm, tcp.
+ * refused there, before the lock, and the parent's job goes on. One of its own works, over shm:
+ * what UCX, or AddressSanitizer's allocator, has locked on another thread at the fork stays so in
+ * a child. Name of the transport as argument: shm, tcp.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 #include "tests/check_main.h"
 #include "tests/expect.h"
+#include "tests/limit.h"
 #include "tests/runtime/local.h"
 
 #define RANKS 3
@@ -19,7 +21,14 @@
 #define COUNT 100000u
 #define CHILD_S 30u /* A call that waits for a lock that nobody drops does so for ever. */
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
 static const struct rb_transport_ops *transports[2];
+static bool own_is_tried;
 
 struct things { /* Of the parent. */
 	rubato_comm *comm;
@@ -129,11 +138,12 @@ static rubato_status own_works(void)
 
 static void child(const struct things *t)
 {
-	rubato_status own;
+	rubato_status own = RUBATO_OK;
 
-	(void)alarm(CHILD_S);
+	limit_start(CHILD_S);
 	calls_refused(t);
-	own = own_works();
+	if (own_is_tried)
+		own = own_works();
 	if (own != RUBATO_OK)
 		(void)fprintf(stderr, "a child's own communicator: %s\n", rubato_error_text());
 	_exit(own == RUBATO_OK ? EXIT_SUCCESS : EXIT_FAILURE);
@@ -225,7 +235,8 @@ int main(int argc, char **argv)
 	const char *name = argc > 1 ? argv[1] : "shm";
 
 	transports[0] = local_transport(name);
-	if (strcmp(name, "tcp") == 0 && setenv("RUBATO_TRANSPORT", "tcp", 1) != 0)
+	own_is_tried = strcmp(name, "shm") == 0 && !SANITIZED;
+	if (setenv("RUBATO_TRANSPORT", name, 1) != 0)
 		return EXIT_FAILURE;
 	tcase_add_loop_test(tc, a_child_is_refused_and_the_job_goes_on, 0, 2);
 	suite_add_tcase(suite, tc);
