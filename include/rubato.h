@@ -19,9 +19,9 @@
  *   Threads     a communicator may be used by several threads; collectives are matched in the order
  *               in which they are called on it, so that order must not depend on a race. A thread
  *               must not be cancelled (pthread_cancel) within a call.
- *   Fork        in a child made by fork(), calls on its parent's communicators and on what was
- *               made of them return ARGUMENT and do nothing, also those that free. Its own ones
- *               work. Memory of rubato_alloc is the parent's. clone() and _Fork() go unnoticed.
+ *   Fork        in a child made by fork(), calls on its parent's communicators and on what was made
+ *               of them return ARGUMENT and do nothing, also those that free. Its own work over
+ *               shared memory. rubato_alloc's is the parent's. clone() and _Fork() go unnoticed.
  *   Waiting     every wait has a deadline: that of the call, or options.timeout_ns.
  *   Bits        a collective gives the same bits on every rank that receives the same element, and
  *               the same bits again when repeated: operand order is fixed by rank number. Of
