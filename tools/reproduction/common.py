@@ -274,14 +274,15 @@ def pyplot():
     return plot
 
 
-def plot_curves(path, title, x_label, y_label, curves, log_y=False, points=False):
+def plot_curves(path, title, x_label, y_label, curves, log_y=False, points=False, lines=True):
     """`curves`: {name: [(x, y), ...]}. Writes an SVG; without matplotlib nothing."""
     plot = pyplot()
     if plot is None:
         return False
     figure, axes = plot.subplots(figsize=(7, 4.2))
     for name, xy in curves.items():
-        axes.plot(*zip(*xy), marker="o" if points else None, markersize=4, label=name)
+        axes.plot(*zip(*xy), linestyle="-" if lines else "none",
+                  marker="o" if points else None, markersize=4, label=name)
     axes.set(title=title, xlabel=x_label, ylabel=y_label)
     if log_y:
         axes.set_yscale("log")
