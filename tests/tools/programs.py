@@ -1,5 +1,7 @@
 """programs.py -- what the tests of the tools share: running them, and watching processes end."""
 
+import importlib.machinery
+import importlib.util
 import os
 import re
 import select
@@ -35,6 +37,16 @@ class Watch:
         for fd in self.fds.values():
             os.close(fd)
         return sorted(left)
+
+
+def module(path):
+    """A program of Python as a module, made anew; nothing is written beside it."""
+    loader = importlib.machinery.SourceFileLoader(os.path.basename(path).replace("-", "_"),
+                                                  str(path))
+    made = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(made)
+    return made
 
 
 def run(*command, stdin=subprocess.DEVNULL, env=None, **more):

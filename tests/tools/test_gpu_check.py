@@ -4,8 +4,6 @@ that pass, fail, hang or are skipped; and parts of it on the driver without a de
 `trainer` rubato-train has one."""
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
@@ -15,23 +13,13 @@ import sys
 import tempfile
 import unittest
 
-from programs import main
+from programs import main, module
 
 GPU_CHECK, BUILD = sys.argv[1], pathlib.Path(sys.argv[2])
 HAS_TRAINER = len(sys.argv) > 3
 del sys.argv[1:]
 
-
-def load():
-    loader = importlib.machinery.SourceFileLoader("gpu_check", GPU_CHECK)
-    spec = importlib.util.spec_from_loader("gpu_check", loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.dont_write_bytecode = True
-    loader.exec_module(module)
-    return module
-
-
-gpu_check = load()
+gpu_check = module(GPU_CHECK)
 
 
 def part(name, script, limit_s=20, whole=False):

@@ -3,29 +3,18 @@
 becomes of turns."""
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import sys
 import unittest
 
-from programs import main
+from programs import main, module
 
 FIGURES = sys.argv.pop(1)
 
 
-def load():
-    loader = importlib.machinery.SourceFileLoader("figures", FIGURES)
-    spec = importlib.util.spec_from_loader("figures", loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.dont_write_bytecode = True
-    loader.exec_module(module)
-    return module
-
-
 class Runs(unittest.TestCase):
     def setUp(self):
-        self.figures = load()
+        self.figures = module(FIGURES)
         self.figures.LOOK_S, self.figures.STILL_S = 0.05, 1
 
     def run_of(self, script):
@@ -56,7 +45,7 @@ class Runs(unittest.TestCase):
 
 class Turns(unittest.TestCase):
     def setUp(self):
-        self.figures = load()
+        self.figures = module(FIGURES)
 
     def turns_of(self, script):
         said = io.StringIO()
