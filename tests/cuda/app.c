@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "rubato_cuda.h"
 #include "tests/check_main.h"
@@ -54,6 +56,33 @@ bool cuda_app_open(struct cuda_app *app, char *why, size_t why_bytes)
 	return true;
 }
 
+bool cuda_app_may_run(void)
+{
+	int status;
+	pid_t pid;
+
+	if (getenv("CUDA_REAL") == NULL)
+		return true;
+	(void)fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		struct cuda_app app;
+		char why[200];
+
+		if (cuda_app_open(&app, why, sizeof(why)))
+			_exit(0);
+		(void)printf("skipped: %s\n", why);
+		(void)fflush(stdout);
+		_exit(1);
+	}
+	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+uint32_t cuda_app_ranks_drawn(const struct cuda_app *app, uint64_t draw)
+{
+	return app->fake_control != NULL ? 1 + (uint32_t)(draw % 4) : 1u << draw % 4;
+}
+
 void cuda_app_close(struct cuda_app *app)
 {
 	CUDA_APP(app, cuDevicePrimaryCtxRelease, app->device);
@@ -63,11 +92,16 @@ void cuda_app_close(struct cuda_app *app)
 void cuda_app_begin(struct cuda_app *app, uint64_t seed)
 {
 	struct fake_cuda_control control = { .seed = seed, .delay_us_max = 200, .queues = 32 };
+	static bool kept; /* A device's context: it takes long to make. */
 	char why[200];
 
 	ck_assert_msg(cuda_app_open(app, why, sizeof(why)), "%s", why);
-	if (app->fake_control != NULL)
+	if (app->fake_control != NULL) {
 		app->fake_control(&control);
+	} else if (!kept) {
+		CUDA_APP(app, cuDevicePrimaryCtxRetain, &app->context, app->device);
+		kept = true;
+	}
 }
 
 void cuda_app_end(struct cuda_app *app)

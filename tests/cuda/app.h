@@ -27,6 +27,13 @@ struct cuda_app {
 
 /* False: there is no driver, or no device; `why` says which. */
 bool cuda_app_open(struct cuda_app *app, char *why, size_t why_bytes);
+/*
+ * CUDA_REAL=1 lets a test run on a device. False: it cannot, and it has been said why. Asked in a
+ * process of its own: a driver that has begun is of no use to the children that Check forks.
+ */
+bool cuda_app_may_run(void);
+/* Ranks of a random world: 1 to 4, and on a device 1, 2, 4 or 8. */
+uint32_t cuda_app_ranks_drawn(const struct cuda_app *app, uint64_t draw);
 void cuda_app_close(struct cuda_app *app);
 /* Makes its context the calling thread's. */
 void cuda_app_enter(const struct cuda_app *app);

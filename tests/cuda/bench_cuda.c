@@ -196,6 +196,59 @@ static rubato_status many(rubato_comm *comm)
 	return RUBATO_OK;
 }
 
+/* ---- What a communicator that does nothing costs a step ---- */
+
+#define STEP_KERNELS 200u
+#define STEP_BYTES (UINT64_C(8) << 20)
+#define STEPS 100u
+
+/* What a step of training is to a device: many small things on a stream, and a wait for it. */
+static double step_us(void)
+{
+	CUstream stream = cuda_app_stream(&app);
+	void *a = cuda_app_alloc(&app, STEP_BYTES), *b = cuda_app_alloc(&app, STEP_BYTES);
+	uint32_t steps = app.fake_control == NULL ? STEPS : 5; /* A processor copies. */
+	uint64_t ns[STEPS];
+
+	for (uint32_t i = 0; i < steps + 5; i++) {
+		uint64_t start = rb_clock_ns();
+
+		for (uint32_t k = 0; k < STEP_KERNELS; k++)
+			CUDA_APP(&app, cuMemcpyAsync, (CUdeviceptr)(uintptr_t)(k % 2 ? a : b),
+				 (CUdeviceptr)(uintptr_t)(k % 2 ? b : a), STEP_BYTES >> k % 8,
+				 stream);
+		CUDA_APP(&app, cuStreamSynchronize, stream);
+		if (i >= 5)
+			ns[i - 5] = rb_clock_ns() - start;
+	}
+	cuda_app_free(&app, a);
+	cuda_app_free(&app, b);
+	CUDA_APP(&app, cuStreamDestroy, stream);
+	return median_us(ns, steps);
+}
+
+static double step_alone_us; /* Before there was a communicator. */
+static atomic_bool idle_over;
+
+/* The other ranks sleep meanwhile: it is the library's thread that may disturb. */
+static rubato_status idle(rubato_comm *comm)
+{
+	double us;
+
+	while (rubato_rank(comm) > 0 && !processes && !idle_over)
+		usleep(1000);
+	if (rubato_rank(comm) > 0)
+		return rubato_barrier(comm);
+	us = step_us();
+	idle_over = true;
+	moves++;
+	(void)printf(
+		"a step of %u copies: %.1f us without a communicator, %.1f beside an idle one: "
+		"%.3f\n",
+		STEP_KERNELS, step_alone_us, us, us / step_alone_us);
+	return rubato_barrier(comm);
+}
+
 /* What hangs is told, not waited for. */
 struct watch {
 	rubato_comm *comm;
@@ -237,6 +290,7 @@ static rubato_status bench(rubato_comm *comm, void *arg)
 		RB_TRY(copies(comm, mib << 20));
 	}
 	RB_TRY(rubato_barrier(comm));
+	RB_TRY(idle(comm));
 	RB_TRY(allreduces(comm, 8, "auto"));
 	RB_TRY(allreduces(comm, 64u << 10, "auto"));
 	RB_TRY(allreduces(comm, 1u << 20, "auto"));
@@ -274,6 +328,9 @@ int main(int argc, char **argv)
 		(void)printf("skipped: %s\n", why);
 		return 77;
 	}
+	cuda_app_enter(&app);
+	step_alone_us = step_us();
+	cuda_app_leave(&app);
 	if (getenv("RUBATO_RANK") != NULL) {
 		rubato_comm *comm;
 		rubato_status err = rubato_init(&comm, NULL);

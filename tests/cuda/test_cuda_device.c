@@ -22,7 +22,6 @@
 #include "tests/runtime/local.h"
 #include "tests/seeds.h"
 
-#define RANKS_MAX 4u
 #define WORDS 50000u
 
 static struct cuda_app app;
@@ -56,7 +55,7 @@ static void worlds_run(const char *name, bool streams)
 		struct cuda_world w = { .app = &app, .seed = seed, .streams = streams };
 
 		app_open(seed);
-		ck_assert_msg(ranks_run(1 + (uint32_t)(rb_mix(seed) % RANKS_MAX), cuda_world_main,
+		ck_assert_msg(ranks_run(cuda_app_ranks_drawn(&app, rb_mix(seed)), cuda_world_main,
 					&w) == RUBATO_OK,
 			      "seed %llu: %s", (unsigned long long)seed, rubato_error_text());
 		if (app.fake_counts != NULL)
@@ -84,6 +83,24 @@ END_TEST
 START_TEST(operations_on_streams_have_the_same_bits)
 {
 	worlds_run(__func__, true);
+}
+END_TEST
+
+/* Where random worlds may not have come. */
+START_TEST(every_collective_has_every_type)
+{
+	for (uint32_t draw = 0; draw < 4; draw++) {
+		struct cuda_world w = { .app = &app };
+		uint32_t ranks;
+
+		app_open(0);
+		ranks = cuda_app_ranks_drawn(&app, draw);
+		ck_assert_msg(ranks_run(ranks, cuda_every_main, &w) == RUBATO_OK, "%u ranks: %s",
+			      ranks, rubato_error_text());
+		cuda_app_end(&app);
+		ck_assert_uint_ge(w.ran, 11 * RUBATO_TYPE_COUNT);
+		ck_assert_uint_eq(w.skipped, 0);
+	}
 }
 END_TEST
 
@@ -657,18 +674,16 @@ END_TEST
 int main(int argc, char **argv)
 {
 	TCase *tc = tcase_create("device");
-	char why[200];
 	bool mapped;
 
 	if (argc > 1)
 		transport = argv[1];
 	mapped = strcmp(transport, "shm") == 0;
 
-	if (getenv("CUDA_REAL") != NULL && !cuda_app_open(&app, why, sizeof(why))) {
-		(void)printf("skipped: %s\n", why);
+	if (!cuda_app_may_run())
 		return 77;
-	}
 	tcase_set_timeout(tc, 500);
+	tcase_add_test(tc, every_collective_has_every_type);
 	tcase_add_test(tc, ranks_have_buffers_where_they_like);
 	tcase_add_test(tc, operations_on_streams_have_the_same_bits);
 	tcase_add_test(tc, a_late_rank_is_helped_on_the_device);

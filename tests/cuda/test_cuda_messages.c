@@ -326,6 +326,8 @@ int main(void)
 {
 	TCase *tc = tcase_create("messages");
 
+	if (!cuda_app_may_run())
+		return 77;
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, what_is_sent_is_what_comes);
 	tcase_add_test(tc, none_overtakes_another);

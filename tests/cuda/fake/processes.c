@@ -66,7 +66,8 @@ static void rank_main(const struct processes *p, struct shared *shared, uint32_t
 	if (!cuda_app_open(&app, shared->failed[rank], sizeof(shared->failed[rank])))
 		return;
 	control.seed = control.seed > 0 ? control.seed + rank : 0;
-	app.fake_control(&control);
+	if (app.fake_control != NULL)
+		app.fake_control(&control);
 	if (p->own_devices) {
 		CUDA_APP(&app, cuDevicePrimaryCtxRelease, app.device);
 		CUDA_APP(&app, cuDeviceGet, &app.device, (int)rank);

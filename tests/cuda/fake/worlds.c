@@ -66,6 +66,25 @@ static rubato_status start_on_stream(rubato_op *op)
 	return rubato_cuda_start(op, rank_stream);
 }
 
+/* As it is, and on the host's memory: the same bits. */
+static rubato_status both_run(rubato_comm *comm, struct cuda_world *w, struct exercise e)
+{
+	uint64_t there = 0, here = 0;
+	rubato_status err = exercise_run(comm, &e, &there);
+
+	if (rubato_rank(comm) == 0)
+		*(err == RUBATO_ERR_UNSUPPORTED ? &w->skipped : &w->ran) += 1;
+	if (err != RUBATO_OK)
+		return err == RUBATO_ERR_UNSUPPORTED ? RUBATO_OK : err;
+	e.kinds[0] = e.kinds[1] = EXERCISE_HOST;
+	e.start = NULL;
+	RB_TRY(exercise_run(comm, &e, &here));
+	if (here != there)
+		return RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s: other bits than the host's", e.kind,
+			       e.algorithm);
+	return RUBATO_OK;
+}
+
 rubato_status cuda_world_main(rubato_comm *comm, void *arg)
 {
 	struct cuda_world *w = arg;
@@ -74,24 +93,40 @@ rubato_status cuda_world_main(rubato_comm *comm, void *arg)
 	rank_stream = cuda_app_stream(w->app);
 	for (uint32_t i = 0; i < 6; i++) {
 		struct exercise e = draw(w->app, &rng, rubato_rank(comm), rubato_size(comm));
-		uint64_t there = 0, here = 0;
-		rubato_status err;
 
 		if (w->streams && (e.persistent || e.nonblocking))
 			e.start = start_on_stream;
-		err = exercise_run(comm, &e, &there);
-		if (rubato_rank(comm) == 0)
-			*(err == RUBATO_ERR_UNSUPPORTED ? &w->skipped : &w->ran) += 1;
-		if (err == RUBATO_ERR_UNSUPPORTED)
-			continue;
-		RB_TRY(err);
-		e.kinds[0] = e.kinds[1] = EXERCISE_HOST;
-		e.start = NULL;
-		RB_TRY(exercise_run(comm, &e, &here));
-		if (here != there)
-			return RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s: other bits than the host's",
-				       e.kind, e.algorithm);
+		RB_TRY(both_run(comm, w, e));
 	}
 	CUDA_APP(w->app, cuStreamDestroy, rank_stream);
+	return RUBATO_OK;
+}
+
+rubato_status cuda_every_main(rubato_comm *comm, void *arg)
+{
+	static const char *const reducing[] = { "allreduce", "reduce", "reduce_scatter",
+						"reduce_scatterv" };
+	struct cuda_world *w = arg;
+
+	for (uint32_t i = 0; i < OPERATIONS; i++) {
+		bool reduces = false;
+
+		for (uint32_t r = 0; r < sizeof(reducing) / sizeof(reducing[0]); r++)
+			reduces = reduces || strcmp(operations[i], reducing[r]) == 0;
+		for (uint32_t type = 0; type < RUBATO_TYPE_COUNT; type++)
+			for (uint32_t op = 0; op < (reduces ? RUBATO_OPERATOR_COUNT : 1); op++) {
+				struct exercise e = { .kind = operations[i],
+						      .algorithm = "auto",
+						      .count = 5003,
+						      .type = (rubato_type)type,
+						      .op = (rubato_operator)op,
+						      .times = 1,
+						      .salt = i,
+						      .kinds = { EXERCISE_DEVICE, EXERCISE_DEVICE },
+						      .memory = cuda_app_memory(w->app) };
+
+				RB_TRY(both_run(comm, w, e));
+			}
+	}
 	return RUBATO_OK;
 }
