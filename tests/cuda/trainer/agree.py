@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""agree.py -- rubato-train on the processor and on a device: the same losses, and how fast.
+"""agree.py -- rubato-train on the processor and on a device: the same losses.
 
-usage: agree.py RUBATO_TRAIN losses|speed [--only NAME]
+usage: agree.py RUBATO_TRAIN losses [--only NAME]
 
 losses: each model and some update rules, twice; every step's loss on the device is the processor's
-within the tolerance that stands in the table below, relative to 1 plus the loss. speed: samples
-(of gpt: tokens) a second of one rank, by precision; a second run of the same, as a device is slow
-at first. Exit status: 0, 1 where something differs or fails, 77 where there is no device. Needs no
-packages.
+within the tolerance that stands in the table below, relative to 1 plus the loss. Exit status: 0, 1
+where something differs or fails, 77 where there is no device. Needs no packages.
 """
 
 import json
@@ -42,11 +40,6 @@ LOSSES = [
     ("adpsgd", 4, 1e-5, f"--steps 20 {MLP} --algorithm adpsgd"),
     ("local", 4, 1e-5, f"--steps 20 {MLP} --algorithm local --k 4 --outer nesterov"),
 ]
-BIG = "--model gpt --data text:text --batch 16 --context 256 --width 384 --heads 6 --layers 6"
-SPEEDS = [
-    ("resnet20", 1, "--steps 200 --model resnet20 --data npy:pictures --batch 128"),
-    ("gpt", 256, f"--steps 100 {BIG} --optimizer adam --lr 0.0003"),
-]
 
 
 def array_write(path, dtype, shape, data):
@@ -74,19 +67,14 @@ def images_write(folder, rows, shape):
         array_write(folder / f"y{ending}.npy", "<i4", (rows,), struct.pack(f"<{rows}i", *classes))
 
 
-def data_write(folder, speed):
-    (folder / "text").write_text("".join(f"{i} and {i % 7} are {i + i % 7}\n"
-                                         for i in range(40000 if speed else 400)))
-    if speed:
-        images_write(folder / "pictures", 2048, (3, 32, 32))
-    else:
-        images_write(folder / "images", 256, (8, 8))
+def text_write(path, lines):
+    path.write_text("".join(f"{i} and {i % 7} are {i + i % 7}\n" for i in range(lines)))
 
 
-def train(program, folder, words, ranks, device):
+def train(program, folder, words, ranks, device, report_every=1):
     """The folder of the run's files, or ends the program."""
     out = folder / device.replace(":", "")
-    command = [program, "-n", str(ranks), *words.split(), "-q", "--report-every", "1",
+    command = [program, "-n", str(ranks), *words.split(), "-q", "--report-every", str(report_every),
                "--final-rows", "0", "--no-report", "--out", str(out), "--device", device]
     if device == "cpu" and "--precision" in command:  # It has one.
         at = command.index("--precision")
@@ -99,9 +87,12 @@ def train(program, folder, words, ranks, device):
     sys.exit(77 if any(text in done.stderr for text in NO_DEVICE) else 1)
 
 
+def metrics_of(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
 def losses_of(out):
-    lines = (out / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["loss"] for line in lines]
+    return [line["loss"] for line in metrics_of(out)]
 
 
 def losses(program, folder, only):
@@ -119,31 +110,17 @@ def losses(program, folder, only):
     return worst
 
 
-def speed(program, folder, only):
-    for name, tokens, words in SPEEDS:
-        for precision in ("float32", "tf32", "bfloat16"):
-            if only not in (None, name) or (precision == "bfloat16" and name == "resnet20"):
-                continue
-            for _ in range(2):
-                out = train(program, folder, f"{words} --precision {precision}", 1, "cuda")
-            summary = json.loads((out / "summary.json").read_text())
-            rate = summary["samples_per_second"] * tokens
-            print(f"{name:10} {precision:9} {rate:12.0f} {'samples' if tokens == 1 else 'tokens'} "
-                  f"a second, {summary['parameters']} parameters", flush=True)
-    return 0
-
-
 def main():
     words = sys.argv[1:]
     only = words.pop() if len(words) == 4 and words[2] == "--only" else None
-    if len(words) not in (2, 3) or words[1] not in ("losses", "speed"):
+    if len(words) not in (2, 3) or words[1] != "losses":
         print(__doc__.strip())
         return 2
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
-        data_write(path, words[1] == "speed")
-        run = speed if words[1] == "speed" else losses
-        return int(run(str(pathlib.Path(words[0]).resolve()), path, only))
+        text_write(path / "text", 400)
+        images_write(path / "images", 256, (8, 8))
+        return int(losses(str(pathlib.Path(words[0]).resolve()), path, only))
 
 
 if __name__ == "__main__":
