@@ -97,7 +97,7 @@ class Reports(unittest.TestCase):
 
 class WithoutADevice(unittest.TestCase):
     def test_programs_run_on_the_fake_driver(self):
-        more = ["--only", "trainer-losses"] if HAS_TRAINER else []
+        more = ["--only", "trainer-losses", "--only", "trainer-algorithms"] if HAS_TRAINER else []
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
                 [GPU_CHECK, "--fake", "--built", "--build", BUILD, "--output", folder,
@@ -109,9 +109,11 @@ class WithoutADevice(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(statuses.pop("sanitizer-memcheck"), "skipped")
         self.assertEqual(set(statuses.values()), {"passed"}, done.stdout)
-        self.assertEqual(len(statuses), 2 + HAS_TRAINER)
+        self.assertEqual(len(statuses), 2 + 2 * HAS_TRAINER)
         if HAS_TRAINER:
             self.assertRegex(text, "same +gpt +1 ranks, 50 losses")
+            self.assertRegex(text, "same +adpsgd +4 ranks, 20 losses")
+            self.assertRegex(text, "good +eager +4 ranks, [1-9][0-9]* updates without rank 3")
             self.assertNotIn("DIFFERS", text)
         self.assertIn("CUDA_DEVICE_MAX_CONNECTIONS=8, 7 streams wait: all else goes on", text)
         self.assertEqual(report["driver"], "without a device")

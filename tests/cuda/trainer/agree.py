@@ -1,21 +1,30 @@
 #!/usr/bin/env python3
 """agree.py -- rubato-train on the processor and on a device: the same losses.
 
-usage: agree.py RUBATO_TRAIN losses [--only NAME]
+usage: agree.py RUBATO_TRAIN losses|algorithms [--only NAME]
 
-losses: each model and some update rules, twice; every step's loss on the device is the processor's
-within the tolerance that stands in the table below, relative to 1 plus the loss. Exit status: 0, 1
-where something differs or fails, 77 where there is no device. Needs no packages.
+losses: each model, twice; every step's loss on the device is the processor's within the tolerance
+that stands in the table below, relative to 1 plus the loss.
+
+algorithms: every algorithm of rubato-train, four ranks on one device, which are processes. Where
+it takes one path only, losses or the last parameters are the processor's. Where one rank comes
+late and the path depends on that, the run learns, and tools/replay accepts its ledger; not one
+with another learning rate. That the rank was late is asked of the ledger. Replays need NumPy;
+without it that is said.
+
+Exit status: 0, 1 where something differs or fails, 77 where there is no device.
 """
 
 import json
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
 import tempfile
 
+REPLAY = pathlib.Path(__file__).resolve().parents[3] / "tools" / "replay"
 NO_DEVICE = ("cannot load libcuda", "no CUDA-capable device", "not in this build")
 SECONDS_MAX = 300
 
@@ -34,12 +43,31 @@ LOSSES = [
     ("gpt", 1, 1e-4, f"--steps 50 {GPT} --optimizer adam --lr 0.003"),
     ("gpt-tf32", 1, 1e-2, f"--steps 20 {GPT} --precision tf32"),
     ("gpt-bfloat16", 1, 1e-1, f"--steps 20 {GPT} --precision bfloat16"),
+]
+# They take one path only: as above.
+ONE_PATH = [
+    ("sync", 4, 1e-5, f"--steps 20 {MLP} --algorithm sync --momentum 0.9 --bucket 1024"),
     ("laga", 4, 1e-5, f"--steps 20 {MLP} --algorithm laga --momentum 0.9 --lag-comp lookahead"),
     ("kavg", 4, 1e-5, f"--steps 20 {MLP} --algorithm kavg --k 3 --outer block"),
-    ("hier", 4, 1e-5, f"--steps 20 {MLP} --algorithm hier --k1 2 --k2 6 --group 2"),
+    ("hier", 4, 1e-4, f"--steps 20 {MLP} --algorithm hier --k1 2 --k2 6 --group 2 --wire bf16"),
+    ("periodic", 4, 1e-5, f"--steps 20 {MLP} --algorithm periodic --schedule post-local"),
     ("adpsgd", 4, 1e-5, f"--steps 20 {MLP} --algorithm adpsgd"),
     ("local", 4, 1e-5, f"--steps 20 {MLP} --algorithm local --k 4 --outer nesterov"),
+    ("local-pull", 4, 1e-5, f"--steps 20 {MLP} --algorithm local --k 4 --pull 0.5"),
 ]
+# Rounds that wait for all: one path, but what is reported on the way depends on time. Of
+# parameters the tolerance is absolute.
+ONE_END = [
+    ("eager-all", 4, 1e-4, f"--steps 20 {MLP} --algorithm eager --policy quorum:4 --collect own"),
+]
+# What it does, ranks, which updates in its ledger show that rank 3 was late, words.
+LATE = [
+    ("eager", 4, "without rank 3", f"--steps 40 {MLP} --algorithm eager --policy quorum:2 "
+                                   "--momentum 0.5 --delay rank:3:10ms"),
+    ("laga-until-done", 4, "with less of rank 3", f"--steps 60 {MLP} --algorithm laga --lr 0.1 "
+                                               "--accumulate until-done --delay rank:3:2ms"),
+]
+RATE = re.compile('"rate":')
 
 
 def array_write(path, dtype, shape, data):
@@ -95,9 +123,9 @@ def losses_of(out):
     return [line["loss"] for line in metrics_of(out)]
 
 
-def losses(program, folder, only):
+def losses_agree(program, folder, table, only):
     worst = 0
-    for name, ranks, tolerance, words in LOSSES:
+    for name, ranks, tolerance, words in table:
         if only not in (None, name):
             continue
         there = losses_of(train(program, folder, words, ranks, "cuda"))
@@ -110,17 +138,103 @@ def losses(program, folder, only):
     return worst
 
 
+def losses(program, folder, only):
+    return losses_agree(program, folder, LOSSES, only)
+
+
+def floats_of(path):
+    """All numbers of an array of float32."""
+    data = path.read_bytes()
+    begin = 10 + struct.unpack("<H", data[8:10])[0]
+    return struct.unpack(f"<{(len(data) - begin) // 4}f", data[begin:])
+
+
+def ends_agree(program, folder, only):
+    worst = 0
+    for name, ranks, tolerance, words in ONE_END:
+        if only not in (None, name):
+            continue
+        ends = [floats_of(train(program, folder, words, ranks, device) / "final.npy")
+                for device in ("cuda", "cpu")]
+        first = floats_of(folder / "cpu" / "initial.npy")
+        apart = max(abs(a - b) for a, b in zip(*ends))
+        moved = max(abs(a - b) for a, b in zip(first, ends[1]))
+        good = len(ends[0]) == len(ends[1]) and apart <= tolerance < moved / 100
+        worst = max(worst, not good)
+        said = "same" if good else "DIFFERS"
+        print(f"{said:8} {name:14} {ranks} ranks, {len(first)} parameters: at most "
+              f" {apart:.1e} apart, {tolerance:.0e} may be; they moved by up to {moved:.1e}",
+              flush=True)
+    return worst
+
+
+def lateness(out, kind):
+    """In how many updates rank 3 is missing, or another rank has more gradients than it."""
+    count = 0
+    for line in (out / "ledger.jsonl").read_text().splitlines():
+        shares = {rank: last - first + 1
+                  for rank, first, last in json.loads(line).get("contributions", [])}
+        if shares and kind == "without rank 3":
+            count += 3 not in shares
+        elif shares:
+            count += max(shares.values()) > shares.get(3, 0)
+    return count
+
+
+def replay(folder, out):
+    return subprocess.run([sys.executable, "-B", REPLAY, out, "--switches", "200"], cwd=folder,
+                          capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+
+
+def late_rank(program, folder, only):
+    worst = 0
+    for name, ranks, kind, words in LATE:
+        if only not in (None, name):
+            continue
+        out = train(program, folder, words, ranks, "cuda")
+        all_losses, late = losses_of(out), lateness(out, kind)
+        done = replay(folder, out)
+        good = late > 0 and all_losses[-1] < all_losses[0]
+        said = done.stdout.strip() or done.stderr.strip()
+        if done.returncode != 2 or "NumPy" not in done.stderr:
+            ledger = out / "ledger.jsonl"
+            ledger.write_text(RATE.sub('"rate":1', ledger.read_text(), 1))
+            good = good and done.returncode == 0 and replay(folder, out).returncode == 1
+        worst = max(worst, not good)
+        print(f"{'good' if good else 'WRONG':8} {name:14} {ranks} ranks, {late} updates {kind}, "
+              f"loss {all_losses[0]:.3f} to {all_losses[-1]:.3f}; {said}", flush=True)
+    return worst
+
+
+def algorithms_of(program):
+    """What rubato-train itself says that there is."""
+    said = subprocess.run([program, "--algorithm", "?"], capture_output=True, text=True,
+                          check=False, timeout=SECONDS_MAX).stderr
+    return re.search(r"takes one of (.*?)(?:, not '|$)", said)[1].split(", ")
+
+
+def algorithms(program, folder, only):
+    tried = {words.split("--algorithm ")[1].split()[0]
+             for *_, words in ONE_PATH + ONE_END + LATE}
+    if set(algorithms_of(program)) != tried:
+        print(f"algorithms that are not tried here: {sorted(set(algorithms_of(program)) - tried)}")
+        return 1
+    return max(losses_agree(program, folder, ONE_PATH, only), ends_agree(program, folder, only),
+               late_rank(program, folder, only))
+
+
 def main():
     words = sys.argv[1:]
-    only = words.pop() if len(words) == 4 and words[2] == "--only" else None
-    if len(words) not in (2, 3) or words[1] != "losses":
+    only = words[3] if len(words) == 4 and words[2] == "--only" else None
+    if len(words) not in (2, 4) or words[1] not in ("losses", "algorithms"):
         print(__doc__.strip())
         return 2
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
         text_write(path / "text", 400)
         images_write(path / "images", 256, (8, 8))
-        return int(losses(str(pathlib.Path(words[0]).resolve()), path, only))
+        run = algorithms if words[1] == "algorithms" else losses
+        return int(run(str(pathlib.Path(words[0]).resolve()), path, only))
 
 
 if __name__ == "__main__":
