@@ -200,6 +200,32 @@ class Run(Files):
         self.assertEqual(summary["settings"]["simulate"], True)
         self.assertNotIn("out", summary["settings"])
 
+    def reductions(self, bandwidth):
+        """Of laga over such a network: (lengths in us, what is blocked, of each rank's rounds)."""
+        got = self.train("--simulate", "--ranks", RANKS, "--compute-time", "4ms", "--algorithm",
+                         "laga", "--bandwidth", bandwidth, "--report-every", STEPS)
+        self.assertEqual(got.stderr, "")
+        kinds = self.check_trace(RANKS)
+        for rank in range(RANKS):
+            spans = kinds[rank, "reduction"]
+            self.assertEqual([span["args"]["round"] for span in spans], list(range(STEPS)))
+            for span, step in zip(spans, kinds[rank, "compute"]):
+                self.assertGreaterEqual(span["ts"], step["ts"] + step["dur"] - 0.002)
+            blocked = sum(span["dur"] for span in kinds.get((rank, "communication"), []))
+            yield [span["dur"] for span in spans], blocked
+
+    def test_reductions_in_flight(self):
+        for lengths, blocked in self.reductions("12.5GB/s"):
+            self.assertEqual(blocked, 0)
+            for length in lengths[:-1]:  # As long as the next gradient: nobody waits for the last.
+                self.assertAlmostEqual(length, 4000, delta=1)
+        for lengths, blocked in self.reductions("0.1Mbit"):
+            self.assertGreater(min(lengths), 5000)
+            self.assertAlmostEqual(sum(lengths[:-1]) - 4000 * (STEPS - 1), blocked, delta=STEPS)
+        text = read("out/report.html")
+        self.assertIn("a reduction in flight", text)
+        self.assertIn('class="k-reduction"', text)
+
     def test_real_ranks(self):
         got = self.train("--ranks", 2)
         self.assertEqual(got.stderr, "")

@@ -28,9 +28,10 @@ struct tr_trace {
 };
 
 static const char *const names[TR_SPAN_COUNT] = {
-	[TR_SPAN_COMPUTE] = "compute", [TR_SPAN_COMMUNICATION] = "communication",
-	[TR_SPAN_DELAY] = "delay",     [TR_SPAN_PAUSE] = "pause",
-	[TR_SPAN_UPDATE] = "update",   [TR_SPAN_AVERAGE] = "average",
+	[TR_SPAN_COMPUTE] = "compute",     [TR_SPAN_COMMUNICATION] = "communication",
+	[TR_SPAN_DELAY] = "delay",         [TR_SPAN_PAUSE] = "pause",
+	[TR_SPAN_UPDATE] = "update",       [TR_SPAN_AVERAGE] = "average",
+	[TR_SPAN_REDUCTION] = "reduction",
 };
 
 rubato_status tr_trace_open(struct tr_trace **out, bool wanted, struct tr_error *error)
@@ -112,7 +113,8 @@ static void write_names(struct writer *w, uint32_t rank, uint64_t lost)
 
 static void write_span(struct writer *w, uint32_t rank, const struct span *s)
 {
-	const char *value = s->kind == TR_SPAN_UPDATE ? "round" : "step";
+	const bool of_round = s->kind == TR_SPAN_UPDATE || s->kind == TR_SPAN_REDUCTION;
+	const char *value = of_round ? "round" : "step";
 	uint64_t kind = s->kind < TR_SPAN_COUNT ? s->kind : TR_SPAN_PAUSE;
 
 	if (w->err)

@@ -18,6 +18,7 @@ enum tr_span {
 	TR_SPAN_PAUSE,         /* Tests and reports: not counted as time of the run. */
 	TR_SPAN_UPDATE,        /* A moment: an update was applied; value: its round. */
 	TR_SPAN_AVERAGE,       /* Models are averaged; value: the local step. */
+	TR_SPAN_REDUCTION,     /* One is in flight behind the computation; value: its round. */
 	TR_SPAN_COUNT
 };
 

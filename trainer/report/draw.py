@@ -243,6 +243,7 @@ def columns(parts, what, high):
 
 LINE_WIDTH, LINE_LEFT = 1080, 64
 RANKS_MAX = 64
+THIN = ("average", "reduction")  # Below what goes on beside them.
 
 
 def draw_span(span, row, high, x, begin, end):
@@ -251,7 +252,7 @@ def draw_span(span, row, high, x, begin, end):
     if span.length == 0:
         return (f'<path class="k-{escape(span.kind)} moment" d="M{left:.1f} {row - 2}v{high + 4}">'
                 f"<title>{escape(tip)}</title></path>")
-    thin_row = span.kind == "average"
+    thin_row = span.kind in THIN
     top = row + high * 0.7 if thin_row else row
     return (f'<rect class="k-{escape(span.kind)}" x="{left:.2f}" y="{top:.1f}" '
             f'width="{max(right - left, 0.3):.2f}" height="{high * (0.3 if thin_row else 1):.1f}">'
@@ -275,7 +276,7 @@ def timeline(spans, begin, length, what):
                     f'width="{LINE_WIDTH - 16 - LINE_LEFT}" height="{high}"/>')
         inside = [span for span in spans[rank]
                   if span.begin <= end and span.begin + span.length >= begin]
-        inside.sort(key=lambda span: (span.length == 0, span.kind == "average"))
+        inside.sort(key=lambda span: (span.length == 0, span.kind in THIN))
         for span in inside[:max(0, SPANS_MAX - count)]:
             body.append(draw_span(span, row, high, x, begin, end))
             count += 1

@@ -139,7 +139,7 @@ def ranks_of(runs):
 
 TRACED = (("compute", "gradient"), ("delay", "injected delay"),
           ("communication", "blocked in communication"), ("average", "averaging models"),
-          ("pause", "test or report"))
+          ("reduction", "a reduction in flight"), ("pause", "test or report"))
 
 
 def timelines(runs):

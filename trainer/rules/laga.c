@@ -20,6 +20,7 @@
 
 #include "trainer/rules/shared_options.h"
 
+#define LAG_MAX 64
 #define COUNT_MAX (UINT64_C(1) << 24) /* Micro-batches of a rank in a round. */
 
 enum first_step { FIRST_SKIP, FIRST_ZERO };
@@ -42,7 +43,7 @@ static const struct option rows[] = {
 	  .max = 1u << 20, .word = "until-done", .word_is = 0, .preset = "1",
 	  .help = "micro-batches a reduction, or until-done: until the one before is over",
 	  .key = "accumulate" },
-	{ "lag", .kind = OPTION_U32, .at = AT(lag), .value = "N", .min = 1, .max = 64,
+	{ "lag", .kind = OPTION_U32, .at = AT(lag), .value = "N", .min = 1, .max = LAG_MAX,
 	  .preset = "1", .help = "reductions between a gradient and its use", .key = "lag" },
 	{ "first-step", .kind = OPTION_CHOICE, .at = AT(first_step), .value = "KIND",
 	  .forms = first_steps, .preset = "skip",
@@ -77,6 +78,8 @@ struct tr_rule_state {
 	float *aside;     /* Look-ahead: the true parameters while a gradient is computed. */
 	double last_rate; /* Of the newest update. */
 	uint64_t steps;   /* Local steps whose gradients are in a sum. */
+	/* Of the rounds in flight when each began, and when the one before the oldest was over. */
+	uint64_t begun_ns[LAG_MAX], over_ns;
 };
 
 static rubato_status laga_judge(struct tr_rule_options *options,
@@ -188,6 +191,21 @@ static void update(struct tr_rule_state *state, const struct mean *mean)
 	tr_trace_span(ctx->trace, TR_SPAN_UPDATE, now_ns, now_ns, round);
 }
 
+/* Waits for `round`, the oldest that the library knows. In the trace one is in flight at a time. */
+static rubato_status flush(struct tr_rule_state *state, uint64_t round, const void **result)
+{
+	struct tr_rule_context *ctx = state->ctx;
+	uint64_t begun_ns = state->begun_ns[round % LAG_MAX];
+
+	TR_TRY(tr_check(ctx->error,
+			rubato_lagged_flush(state->lagged, result, NULL, RUBATO_TIMEOUT_DEFAULT),
+			"wait for a lagged allreduce"));
+	begun_ns = begun_ns > state->over_ns ? begun_ns : state->over_ns;
+	state->over_ns = rubato_now(ctx->comm);
+	tr_trace_span(ctx->trace, TR_SPAN_REDUCTION, begun_ns, state->over_ns, round);
+	return RUBATO_OK;
+}
+
 /* The oldest round in flight; `result` is lent until the next begin. */
 static rubato_status take(struct tr_rule_state *state, const float **result)
 {
@@ -195,17 +213,15 @@ static rubato_status take(struct tr_rule_state *state, const float **result)
 	uint64_t before_ns = rubato_now(ctx->comm);
 	const void *taken;
 
-	state->collected++;
 	if (state->kept_count > 0) {
+		state->collected++;
 		*result = state->kept + state->kept_first * state->width;
 		state->kept_first++;
 		state->kept_count--;
 		return RUBATO_OK;
 	}
 	/* Which is due is counted here: after a checkpoint the library knows only some of them. */
-	TR_TRY(tr_check(ctx->error,
-			rubato_lagged_flush(state->lagged, &taken, NULL, RUBATO_TIMEOUT_DEFAULT),
-			"wait for a lagged allreduce"));
+	TR_TRY(flush(state, state->collected++, &taken));
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
 	*result = taken;
 	return RUBATO_OK;
@@ -315,6 +331,7 @@ static rubato_status begin_round(struct tr_rule_state *state)
 			rubato_lagged_accumulate(
 				state->lagged, state->count > 0 ? state->room : NULL, state->count),
 			"accumulate of a lagged allreduce"));
+	state->begun_ns[state->begun % LAG_MAX] = rubato_now(ctx->comm);
 	TR_TRY(tr_check(ctx->error, rubato_lagged_begin(state->lagged),
 			"begin of a lagged allreduce"));
 	state->sum = NULL;
@@ -432,17 +449,13 @@ static rubato_status catch_up(struct tr_rule_state *state)
 /* The rounds in flight end, and their results wait here until they are due. */
 static rubato_status land(struct tr_rule_state *state)
 {
-	struct tr_rule_context *ctx = state->ctx;
 	const void *result;
 
 	memmove(state->kept, state->kept + state->kept_first * state->width,
 		state->kept_count * state->width * sizeof(float));
 	state->kept_first = 0;
 	while (state->kept_count < state->begun - state->collected) {
-		TR_TRY(tr_check(
-			ctx->error,
-			rubato_lagged_flush(state->lagged, &result, NULL, RUBATO_TIMEOUT_DEFAULT),
-			"wait for a lagged allreduce"));
+		TR_TRY(flush(state, state->collected + state->kept_count, &result));
 		memcpy(state->kept + state->kept_count * state->width, result,
 		       state->width * sizeof(float));
 		state->kept_count++;
