@@ -97,7 +97,8 @@ class Reports(unittest.TestCase):
 
 class WithoutADevice(unittest.TestCase):
     def test_programs_run_on_the_fake_driver(self):
-        more = ["--only", "trainer-losses", "--only", "trainer-algorithms"] if HAS_TRAINER else []
+        parts = ["trainer-losses", "trainer-algorithms", "trainer-overlap"] if HAS_TRAINER else []
+        more = [word for part in parts for word in ("--only", part)]
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
                 [GPU_CHECK, "--fake", "--built", "--build", BUILD, "--output", folder,
@@ -105,16 +106,19 @@ class WithoutADevice(unittest.TestCase):
                 capture_output=True, text=True, timeout=200, check=False)
             report = json.loads((pathlib.Path(folder) / "report.json").read_text())
             text = (pathlib.Path(folder) / "report.txt").read_text()
+            pictures = {path.name for path in pathlib.Path(folder).glob("laga-*")}
         statuses = {entry["name"]: entry["status"] for entry in report["parts"]}
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(statuses.pop("sanitizer-memcheck"), "skipped")
         self.assertEqual(set(statuses.values()), {"passed"}, done.stdout)
-        self.assertEqual(len(statuses), 2 + 2 * HAS_TRAINER)
+        self.assertEqual(len(statuses), 2 + len(parts))
         if HAS_TRAINER:
             self.assertRegex(text, "same +gpt +1 ranks, 50 losses")
             self.assertRegex(text, "same +adpsgd +4 ranks, 20 losses")
             self.assertRegex(text, "good +eager +4 ranks, [1-9][0-9]* updates without rank 3")
             self.assertNotIn("DIFFERS", text)
+            self.assertRegex(text, "good: 46 reductions of 2 ranks are in flight")
+            self.assertEqual(pictures, {"laga-trace.json", "laga-report.html"})
         self.assertIn("CUDA_DEVICE_MAX_CONNECTIONS=8, 7 streams wait: all else goes on", text)
         self.assertEqual(report["driver"], "without a device")
 

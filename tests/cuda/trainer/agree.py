@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """agree.py -- rubato-train on the processor and on a device: the same losses.
 
-usage: agree.py RUBATO_TRAIN losses|algorithms [--only NAME]
+usage: agree.py RUBATO_TRAIN losses|algorithms|overlap [--only NAME] [--small] [--keep DIR]
 
 losses: each model, twice; every step's loss on the device is the processor's within the tolerance
 that stands in the table below, relative to 1 plus the loss.
@@ -12,13 +12,22 @@ late and the path depends on that, the run learns, and tools/replay accepts its 
 with another learning rate. That the rank was late is asked of the ledger. Replays need NumPy;
 without it that is said.
 
+overlap: laga with gpt on two ranks that share a device. From its trace: how much of the time that
+reductions are in flight ranks were not blocked, and in how many rounds they compute meanwhile, 0.9
+of which must. From the time of a step: how much of what communication costs under sync in one piece
+laga saves, where what computation costs is known from a run of local that never averages. --keep:
+trace.json and the page of the run with laga go there. --small: a small model, as on the driver
+without a device.
+
 Exit status: 0, 1 where something differs or fails, 77 where there is no device.
 """
 
+import argparse
 import json
 import pathlib
 import random
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -29,6 +38,7 @@ NO_DEVICE = ("cannot load libcuda", "no CUDA-capable device", "not in this build
 SECONDS_MAX = 300
 
 GPT = "--model gpt --data text:text --batch 4 --context 32 --width 32 --heads 4 --layers 2"
+BIG = "--model gpt --data text:text --batch 16 --context 256 --width 384 --heads 6 --layers 6"
 MLP = "--model mlp --hidden 32 --data npy:images"
 # What, ranks, tolerance, words.
 LOSSES = [
@@ -99,11 +109,12 @@ def text_write(path, lines):
     path.write_text("".join(f"{i} and {i % 7} are {i + i % 7}\n" for i in range(lines)))
 
 
-def train(program, folder, words, ranks, device, report_every=1):
+def train(program, folder, words, ranks, device, report_every=1, page=False):
     """The folder of the run's files, or ends the program."""
     out = folder / device.replace(":", "")
     command = [program, "-n", str(ranks), *words.split(), "-q", "--report-every", str(report_every),
-               "--final-rows", "0", "--no-report", "--out", str(out), "--device", device]
+               "--final-rows", "0", "--out", str(out), "--device", device]
+    command += [] if page else ["--no-report"]
     if device == "cpu" and "--precision" in command:  # It has one.
         at = command.index("--precision")
         del command[at:at + 2]
@@ -163,7 +174,7 @@ def ends_agree(program, folder, only):
         worst = max(worst, not good)
         said = "same" if good else "DIFFERS"
         print(f"{said:8} {name:14} {ranks} ranks, {len(first)} parameters: at most "
-              f" {apart:.1e} apart, {tolerance:.0e} may be; they moved by up to {moved:.1e}",
+              f"{apart:.1e} apart, {tolerance:.0e} may be; they moved by up to {moved:.1e}",
               flush=True)
     return worst
 
@@ -223,18 +234,91 @@ def algorithms(program, folder, only):
                late_rank(program, folder, only))
 
 
+# ---- Overlap ----
+
+
+def spans_of(events, rank, kind):
+    return [(event["ts"], event["ts"] + event["dur"]) for event in events
+            if event["pid"] == rank and event["name"] == kind and event["ph"] == "X"]
+
+
+def shared(span, others):
+    """How long the span and these, which are apart, go on together."""
+    return sum(max(0.0, min(span[1], other[1]) - max(span[0], other[0])) for other in others)
+
+
+def hidden_in(events, ranks):
+    """(Share of the time in flight in which the rank was not blocked, share of reductions beside
+    which it computed, how many there are.) What is under way after the last step is left out."""
+    flight = open_time = beside = count = 0
+    for rank in range(ranks):
+        computing = spans_of(events, rank, "compute")
+        stopped = [span for kind in ("communication", "pause")
+                   for span in spans_of(events, rank, kind)]
+        for span in spans_of(events, rank, "reduction"):
+            if span[0] >= computing[-1][1]:
+                continue
+            flight += span[1] - span[0]
+            open_time += span[1] - span[0] - shared(span, stopped)
+            beside += shared(span, computing) > 0
+            count += 1
+    return open_time / flight, beside / count, count
+
+
+def step_seconds(out):
+    """Of a step after the first line of metrics."""
+    lines = metrics_of(out)
+    return (lines[-1]["time"] - lines[0]["time"]) / (lines[-1]["step"] - lines[0]["step"])
+
+
+def overlap(program, folder, options):
+    model, steps = (MLP, 24) if options.small else (BIG, 80)
+    words = f"--steps {steps} {model} --lr 0.003"
+    took = {}
+    for name, rule in (("sync", "sync --bucket 0"), ("none", f"local --k {2 * steps}"),
+                       ("laga", "laga")):
+        out = train(program, folder, f"{words} --algorithm {rule}", 2, "cuda", steps // 4,
+                    name == "laga")
+        took[name] = step_seconds(out)
+    events = json.loads((out / "trace.json").read_text())["traceEvents"]
+    free, beside, count = hidden_in(events, 2)
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        for name in ("trace.json", "report.html"):
+            shutil.copy(out / name, options.keep / f"laga-{name}")
+    cost, left = took["sync"] - took["none"], took["laga"] - took["none"]
+    print(", ".join(f"{name} {1e3 * seconds:.3f} ms a step" for name, seconds in took.items()))
+    print(f"of what communication costs under sync ({1e3 * cost:.3f} ms a step) laga hides "
+          f"{1 - left / cost:.2f}" if cost > 0.02 * took["none"] else
+          "under sync communication costs less than 0.02 of a step: nothing to hide")
+    good = beside >= 0.9 and count >= steps
+    print(f"{'good' if good else 'WRONG'}: {count} reductions of 2 ranks are in flight; ranks are "
+          f"free in {free:.3f} of that time, and compute beside {beside:.3f} of the reductions, "
+          "0.9 must be")
+    return int(not good)
+
+
 def main():
-    words = sys.argv[1:]
-    only = words[3] if len(words) == 4 and words[2] == "--only" else None
-    if len(words) not in (2, 4) or words[1] not in ("losses", "algorithms"):
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("program", nargs="?", type=pathlib.Path)
+    parser.add_argument("what", nargs="?", choices=("losses", "algorithms", "overlap"))
+    parser.add_argument("--only")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--keep", type=pathlib.Path)
+    parser.add_argument("--help", action="store_true")
+    options = parser.parse_args()
+    if options.help or options.what is None:
         print(__doc__.strip())
-        return 2
+        return 0 if options.help else 2
+    program = str(options.program.resolve())
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
-        text_write(path / "text", 400)
+        text_write(path / "text", 400 if options.small or options.what != "overlap" else 40000)
         images_write(path / "images", 256, (8, 8))
-        run = algorithms if words[1] == "algorithms" else losses
-        return int(run(str(pathlib.Path(words[0]).resolve()), path, only))
+        if options.what == "overlap":
+            return overlap(program, path, options)
+        run = algorithms if options.what == "algorithms" else losses
+        return int(run(program, path, options.only))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""test_speed.py RUBATO-TRAIN -- speed.py: PyTorch's models are ours, and too slow is told.
+"""test_speed.py RUBATO-TRAIN -- speed.py: PyTorch's models are ours, and too slow is told; what
+agree.py makes of a trace.
 RUBATO_TORCH names a Python that has torch (docs/pytorch.md); without it these are not compared."""
 
 import os
@@ -12,6 +13,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools")]
 
+import agree  # noqa: E402
 import speed  # noqa: E402
 from programs import main  # noqa: E402
 
@@ -71,6 +73,31 @@ class Verdicts(unittest.TestCase):
 
     def test_aims_are_those_that_were_set(self):
         self.assertEqual({row.name: row.aim for row in speed.ROWS}, {"resnet20": 1.0, "gpt": 0.9})
+
+
+def span(name, begin, end, rank=0):
+    return {"ph": "X", "pid": rank, "name": name, "ts": begin, "dur": end - begin}
+
+
+class InATrace(unittest.TestCase):
+    """Of agree.py: what a trace says of reductions in flight."""
+
+    computing = [span("compute", begin, begin + 10) for begin in (0, 20, 40)]
+
+    def test_behind_gradients(self):
+        events = self.computing + [span("communication", 30, 34), span("reduction", 14, 34),
+                                   span("reduction", 34, 50), span("reduction", 52, 99)]
+        self.assertEqual(agree.hidden_in(events, 1), (32 / 36, 1.0, 2))
+
+    def test_waited_for_at_once(self):
+        events = self.computing + [span("communication", 11, 20), span("reduction", 11, 20),
+                                   span("communication", 31, 40), span("reduction", 32, 40)]
+        self.assertEqual(agree.hidden_in(events, 1), (0.0, 0.0, 2))
+
+    def test_each_rank_by_itself(self):
+        events = self.computing + [span("compute", 0, 100, 1), span("reduction", 10, 20),
+                                   span("reduction", 10, 20, 1), span("communication", 10, 20)]
+        self.assertEqual(agree.hidden_in(events, 2), (0.5, 0.5, 2))
 
 
 class OnAProcessor(unittest.TestCase):
