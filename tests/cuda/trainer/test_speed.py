@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""test_speed.py RUBATO-TRAIN -- speed.py: PyTorch's models are ours, and too slow is told; what
-agree.py makes of a trace.
+"""test_speed.py RUBATO-TRAIN LIBRARY -- speed.py: PyTorch's models are ours, and too slow is told;
+what agree.py makes of a trace, breakdown.py of a profile.
 RUBATO_TORCH names a Python that has torch (docs/pytorch.md); without it these are not compared."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -14,10 +15,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools")]
 
 import agree  # noqa: E402
+import breakdown  # noqa: E402
 import speed  # noqa: E402
 from programs import main  # noqa: E402
 
-RUBATO_TRAIN = sys.argv.pop(1)
+RUBATO_TRAIN, LIBRARY = sys.argv.pop(1), sys.argv.pop(1)
 TORCH = os.environ.get("RUBATO_TORCH")
 NO_TORCH = "RUBATO_TORCH does not name a Python that has torch"
 FORMS = sum(len(row.forms) for row in speed.SMALL_ROWS)
@@ -100,6 +102,18 @@ class InATrace(unittest.TestCase):
         self.assertEqual(agree.hidden_in(events, 2), (0.5, 0.5, 2))
 
 
+class InAProfile(unittest.TestCase):
+    def test_what_takes_longest_comes_first(self):
+        events = [{"ph": "X", "cat": kind, "name": name, "dur": us}
+                  for kind, name, us in (("kernel", "a", 3.0), ("kernel", "b", 8.0),
+                                         ("gpu_memcpy", "c", 1.0), ("kernel", "a", 3.0),
+                                         ("cuda_runtime", "d", 99.0))] + [{"ph": "M"}]
+        names = breakdown.by_name(events, 2)
+        self.assertEqual(names, [("b", 0.5, 4.0), ("a", 1.0, 3.0), ("c", 0.5, 0.5)])
+        lines = breakdown.table("gpt", names, 10.0)
+        self.assertIn("10 us a step, busy 8 us with 2 of:", lines[0])
+
+
 class OnAProcessor(unittest.TestCase):
     def test_without_pytorch_ours_is_measured_alone(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -128,6 +142,18 @@ class OnAProcessor(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for row in speed.SMALL_ROWS:
             self.assertRegex(done.stdout, rf"{row.name} .*, PyTorch \S+ .* of it; no aim here\n")
+
+    @unittest.skipUnless(TORCH, NO_TORCH)
+    def test_a_profile_of_both(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([TORCH, "-B", HERE / "breakdown.py", LIBRARY, "--device", "cpu",
+                                   "--only", "gpt", "--keep", folder], capture_output=True,
+                                  text=True, timeout=300, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            made = json.loads(pathlib.Path(folder, "breakdown.json").read_text())
+        self.assertRegex(done.stdout, r"(?s)gpt float32, rubato-train: [1-9].*"
+                                      r"gpt float32, PyTorch tuned: [1-9].*aten::")
+        self.assertIn("aten::addmm", {name for name, *_ in made["gpt float32"]["PyTorch"]})
 
 
 if __name__ == "__main__":
