@@ -121,6 +121,7 @@ class WithoutADevice(unittest.TestCase):
             self.assertEqual(pictures, {"laga-trace.json", "laga-report.html"})
         self.assertIn("CUDA_DEVICE_MAX_CONNECTIONS=8, 7 streams wait: all else goes on", text)
         self.assertEqual(report["driver"], "without a device")
+        self.assertNotIn(report["libraries"], ("", "unknown"))
 
 
 if __name__ == "__main__":
