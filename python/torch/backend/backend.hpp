@@ -33,7 +33,7 @@ class Backend : public c10d::Backend
 		explicit Options(Timeout timeout) : c10d::Backend::Options("rubato", timeout)
 		{
 		}
-		c10::intrusive_ptr<c10d::Backend::Options> clone() const override
+		virtual c10::intrusive_ptr<c10d::Backend::Options> clone() const
 		{
 			return c10::make_intrusive<Options>(*this);
 		}
@@ -81,7 +81,7 @@ class Backend : public c10d::Backend
 	/* Memory that other ranks of the node read and write in place. */
 	at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
-	/* ---- collectives.cpp ---- */
+	/* ---- collectives.cpp; by the older names, to which PyTorch forwards the newer ones ---- */
 	WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &o) override;
 	WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &o) override;
 	WorkPtr allreduce_coalesced(Tensors &tensors,
@@ -91,24 +91,24 @@ class Backend : public c10d::Backend
 			  const c10d::AllgatherOptions &o) override;
 	WorkPtr allgather_coalesced(std::vector<Tensors> &outs, Tensors &ins,
 				    const c10d::AllgatherOptions &o) override;
-	WorkPtr all_gather_single(at::Tensor &out, at::Tensor &in,
-				  const c10d::AllgatherOptions &o) override;
-	WorkPtr all_gather_single_coalesced(Tensors &outs, Tensors &ins,
-					    const c10d::AllgatherOptions &o) override;
+	WorkPtr _allgather_base(at::Tensor &out, at::Tensor &in,
+				const c10d::AllgatherOptions &o) override;
+	WorkPtr allgather_into_tensor_coalesced(Tensors &outs, Tensors &ins,
+						const c10d::AllgatherOptions &o) override;
 	WorkPtr gather(std::vector<Tensors> &outs, Tensors &ins,
 		       const c10d::GatherOptions &o) override;
-	WorkPtr gather_single(at::Tensor &out, at::Tensor &in,
-			      const c10d::GatherOptions &o) override;
+	virtual WorkPtr gather_single(at::Tensor &out, at::Tensor &in,
+				      const c10d::GatherOptions &o); /* Not before 2.15. */
 	WorkPtr scatter(Tensors &outs, std::vector<Tensors> &ins,
 			const c10d::ScatterOptions &o) override;
 	WorkPtr reduce_scatter(Tensors &outs, std::vector<Tensors> &ins,
 			       const c10d::ReduceScatterOptions &o) override;
-	WorkPtr reduce_scatter_single(at::Tensor &out, at::Tensor &in,
-				      const c10d::ReduceScatterOptions &o) override;
-	WorkPtr reduce_scatter_single_coalesced(Tensors &outs, Tensors &ins,
+	WorkPtr _reduce_scatter_base(at::Tensor &out, at::Tensor &in,
+				     const c10d::ReduceScatterOptions &o) override;
+	WorkPtr reduce_scatter_tensor_coalesced(Tensors &outs, Tensors &ins,
 						const c10d::ReduceScatterOptions &o) override;
-	WorkPtr all_to_all_single(at::Tensor &out, at::Tensor &in, Splits &out_splits,
-				  Splits &in_splits, const c10d::AllToAllOptions &o) override;
+	WorkPtr alltoall_base(at::Tensor &out, at::Tensor &in, Splits &out_splits,
+			      Splits &in_splits, const c10d::AllToAllOptions &o) override;
 	WorkPtr alltoall(Tensors &outs, Tensors &ins, const c10d::AllToAllOptions &o) override;
 	WorkPtr barrier(const c10d::BarrierOptions &o) override;
 

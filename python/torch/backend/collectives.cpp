@@ -182,7 +182,7 @@ static void allgather_whole(rubato_comm *comm, const std::string &name, const at
 	to.keep();
 }
 
-WorkPtr Backend::all_gather_single(at::Tensor &out, at::Tensor &in, const c10d::AllgatherOptions &o)
+WorkPtr Backend::_allgather_base(at::Tensor &out, at::Tensor &in, const c10d::AllgatherOptions &o)
 {
 	tensor_check("allgather", in);
 	tensor_check("allgather", out);
@@ -202,16 +202,16 @@ static void lists_check(const char *name, const Tensors &outs, const Tensors &in
 			tensor_check(name, tensor);
 }
 
-WorkPtr Backend::all_gather_single_coalesced(Tensors &outs, Tensors &ins,
-					     const c10d::AllgatherOptions &o)
+WorkPtr Backend::allgather_into_tensor_coalesced(Tensors &outs, Tensors &ins,
+						 const c10d::AllgatherOptions &o)
 {
 	static const char *const word = "allgather_into_tensor_coalesced";
 
 	lists_check(word, outs, ins);
 	for (size_t i = 0; i < ins.size(); i++)
 		whole_check(word, outs[i], ins[i], size_);
-	return call({ OpType::ALLGATHER_INTO_TENSOR_COALESCED, word, o.timeout, o.asyncOp }, ins,
-		    outs, [to = outs, from = ins](rubato_comm *comm, const std::string &name) {
+	return call({ OpType::_ALLGATHER_BASE, word, o.timeout, o.asyncOp }, ins, outs,
+		    [to = outs, from = ins](rubato_comm *comm, const std::string &name) {
 			    for (size_t i = 0; i < from.size(); i++)
 				    allgather_whole(comm, name, to[i], from[i]);
 		    });
@@ -257,8 +257,8 @@ static void reduce_scatter_whole(rubato_comm *comm, const std::string &name, con
 	to.keep();
 }
 
-WorkPtr Backend::reduce_scatter_single(at::Tensor &out, at::Tensor &in,
-				       const c10d::ReduceScatterOptions &o)
+WorkPtr Backend::_reduce_scatter_base(at::Tensor &out, at::Tensor &in,
+				      const c10d::ReduceScatterOptions &o)
 {
 	tensor_check("reduce_scatter", in);
 	tensor_check("reduce_scatter", out);
@@ -272,7 +272,7 @@ WorkPtr Backend::reduce_scatter_single(at::Tensor &out, at::Tensor &in,
 		    });
 }
 
-WorkPtr Backend::reduce_scatter_single_coalesced(Tensors &outs, Tensors &ins,
+WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outs, Tensors &ins,
 						 const c10d::ReduceScatterOptions &o)
 {
 	static const char *const word = "reduce_scatter_tensor_coalesced";
@@ -284,7 +284,7 @@ WorkPtr Backend::reduce_scatter_single_coalesced(Tensors &outs, Tensors &ins,
 		reductions.push_back(reduction_of(word, ins[i].scalar_type(), o.reduceOp));
 	}
 	return call(
-		{ OpType::REDUCE_SCATTER_TENSOR_COALESCED, word, o.timeout, o.asyncOp }, ins, outs,
+		{ OpType::_REDUCE_SCATTER_BASE, word, o.timeout, o.asyncOp }, ins, outs,
 		[to = outs, from = ins, reductions](rubato_comm *comm, const std::string &name) {
 			for (size_t i = 0; i < from.size(); i++)
 				reduce_scatter_whole(comm, name, to[i], from[i], reductions[i]);
@@ -337,8 +337,8 @@ static std::vector<uint64_t> split_counts(const at::Tensor &tensor, const Splits
 	return counts;
 }
 
-WorkPtr Backend::all_to_all_single(at::Tensor &out, at::Tensor &in, Splits &out_splits,
-				   Splits &in_splits, const c10d::AllToAllOptions &o)
+WorkPtr Backend::alltoall_base(at::Tensor &out, at::Tensor &in, Splits &out_splits,
+			       Splits &in_splits, const c10d::AllToAllOptions &o)
 {
 	bool even = out_splits.empty() && in_splits.empty();
 

@@ -42,7 +42,7 @@ class Message : public Work
 	void abort() override;
 	int sourceRank() const override;
 	c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-	std::chrono::milliseconds getTimeout() const override
+	virtual std::chrono::milliseconds getTimeout() const /* c10d's since 2.15. */
 	{
 		return timeout_;
 	}

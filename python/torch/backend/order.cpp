@@ -24,11 +24,9 @@ static const char *profile_title(c10d::OpType type)
 	case OpType::ALLGATHER:
 	case OpType::_ALLGATHER_BASE:
 	case OpType::ALLGATHER_COALESCED:
-	case OpType::ALLGATHER_INTO_TENSOR_COALESCED:
 		return "rubato:all_gather";
 	case OpType::REDUCE_SCATTER:
 	case OpType::_REDUCE_SCATTER_BASE:
-	case OpType::REDUCE_SCATTER_TENSOR_COALESCED:
 		return "rubato:reduce_scatter";
 	case OpType::ALLTOALL:
 	case OpType::ALLTOALL_BASE:

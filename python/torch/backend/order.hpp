@@ -64,7 +64,7 @@ class Call : public Work
 	{
 		return number_;
 	}
-	std::chrono::milliseconds getTimeout() const override
+	virtual std::chrono::milliseconds getTimeout() const /* c10d's since 2.15. */
 	{
 		return timeout_;
 	}
