@@ -404,7 +404,7 @@ class HierarchicalModelAverager(_Averager):
         self._last_local = self.steps
         if self._wire != "float32" and self._group is not None:
             if self._model is None:
-                self._model = torch.empty(self._flat.count)
+                self._model = torch.empty(self._flat.count, device="cpu")
             self._flat.read(self._model)
 
     def _step(self):

@@ -132,7 +132,7 @@ class _Exchange:
 
     def _begin_alike(self):
         """All replicas begin with the first one's parameters, as DDP's ranks do."""
-        start = torch.empty(self._flat.count)
+        start = torch.empty(self._flat.count, device="cpu")
         self._flat.read(start)
         self.communicator.broadcast(start.numpy())
         self._flat.write(start)
@@ -589,7 +589,8 @@ class LaggedExchange(_Exchange):
         there = due and self._take()
         self._begin()
         if not due and self._first_step == "zero":
-            rate = self._give(torch.zeros(self._count), self._rate_at(self._rate_step()))
+            nothing = torch.zeros(self._count, device="cpu")
+            rate = self._give(nothing, self._rate_at(self._rate_step()))
             self._record(self._round(self._done, np.zeros_like(self._done), 1, 0), rate)
             return True
         return there

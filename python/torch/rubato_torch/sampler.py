@@ -90,9 +90,9 @@ class SharedWorkSampler(Sampler[List[int]]):
         if self._order is None:
             if self._shuffle:
                 generator = torch.Generator().manual_seed((self._seed << 32) + self.epoch)
-                self._order = torch.randperm(self._rows, generator=generator)
+                self._order = torch.randperm(self._rows, generator=generator, device="cpu")
             else:
-                self._order = torch.arange(self._rows)
+                self._order = torch.arange(self._rows, device="cpu")
         begin = batch * self.batch_size
         return self._order[begin:begin + self.batch_size].tolist()
 
