@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import numpy as np
+import slow_device
 import torch
 import torch.distributed as dist
 
@@ -27,10 +28,11 @@ class Linear(torch.nn.Module):
         self.b = torch.nn.Parameter(torch.zeros(2, 2))
 
     def forward(self, c):
+        c = c.to(self.a.device)
         return c[:-4] @ self.a + c[-4:] @ self.b.view(-1)
 
     def flat(self):
-        return torch.cat([whole(self.a), whole(self.b).view(-1)]).detach().numpy().copy()
+        return torch.cat([whole(self.a), whole(self.b).view(-1)]).detach().cpu().numpy().copy()
 
 
 def whole(parameter):
@@ -118,7 +120,10 @@ class Case(unittest.TestCase):
 
 
 def main():
-    """The ranks' group, and the tests of the script that is run."""
+    """The ranks' group, and the tests of the script that is run, with models on DEVICE."""
+    if "LATE_DEVICE" in os.environ:
+        slow_device.use()
+    torch.set_default_device(os.environ.get("DEVICE", "cpu"))
     dist.init_process_group(os.environ.get("BACKEND", "rubato"),
                             timeout=datetime.timedelta(seconds=60))
     result = unittest.main(exit=False).result

@@ -1,5 +1,6 @@
 """rank_fails.py HOW -- run as every rank of a job of three: rank 1 does something, and the others
-must be told by what they have in flight. Prints what each was told, and after how long."""
+must be told by what they have in flight. Prints what each was told, and after how long. Tensors are
+on DEVICE, or else the host."""
 
 import datetime
 import os
@@ -28,6 +29,7 @@ def told(name, function):
         tell(f"{name} {type(error).__name__}: {str(error).splitlines()[0]}")
 
 
+torch.set_default_device(os.environ.get("DEVICE", "cpu"))
 # All are here by now, as imports may take longer than the bound.
 store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 3, rank == 0)
 group = {"store": store, "rank": rank, "world_size": 3, "timeout": patient}

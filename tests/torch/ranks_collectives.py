@@ -1,5 +1,5 @@
 """ranks_collectives.py -- run as every rank of a job: each collective of c10d beside numpy and
-torch, and some beside what Gloo makes of the same call."""
+torch, and some beside what Gloo makes of the same call. Tensors are on DEVICE, or else the host."""
 
 import datetime
 import json
@@ -14,6 +14,7 @@ R, N = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+OLD = int(torch.__version__.split(".")[1]) < 15 # Version 2.11 is the oldest that was tried.
 OPS = {"SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
 
 
@@ -28,7 +29,7 @@ def every(shape, dtype=torch.float32, salt=0):
 
 
 def numbers(tensor):
-    return tensor.to(torch.float64).numpy()
+    return tensor.to("cpu", torch.float64).numpy()
 
 
 class Collectives(unittest.TestCase):
@@ -268,7 +269,7 @@ class Collectives(unittest.TestCase):
         self.same(double.wait(), sum(every((1000,))) * 2)
         self.same(future.wait()[0], sum(every((1000,))))
         self.assertTrue(later.wait() and later.is_completed() and later.is_success())
-        self.assertIsNone(later.exception())
+        self.assertIsNone(None if OLD else later.exception()) # 2.11 cannot show it.
         self.same(later.result()[0], sum(every((3,))))
         self.same(later.get_future().value()[0], sum(every((3,))))
         works = [dist.all_reduce(data(R, (5,)), async_op=True) for _ in range(50)]
@@ -298,6 +299,9 @@ class Collectives(unittest.TestCase):
             tensor = data(R, (3,))
             dist.all_reduce(tensor, group=group)
             self.same(tensor, sum(data(rank, (3,)) for rank in ranks))
+            dist.destroy_process_group(group) # PyTorch 2.11 names groups by how many there are.
+        if OLD:
+            self.skipTest("PyTorch 2.11 splits only groups that are bound to a device")
         halves = [list(range(N // 2)), list(range(N // 2, N))] if N > 1 else [[0]]
         part = dist.split_group(split_ranks=halves)
         mine = next(half for half in halves if R in half)
@@ -336,6 +340,7 @@ class Collectives(unittest.TestCase):
             dist.group.WORLD._get_backend(torch.device("cpu")).allocate_tensor(
                 1, dtype=torch.int8, device=torch.device("meta"))
 
+    @unittest.skipIf(OLD, "PyTorch 2.11 notes no calls but NCCL's")
     def test_flight_recorder(self):
         """torch's own, which notes what any backend is asked for, and that it is over."""
         dist.all_reduce(data(R, (3,)))
@@ -403,6 +408,7 @@ class Collectives(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    torch.set_default_device(os.environ.get("DEVICE", "cpu"))
     dist.init_process_group("rubato", timeout=datetime.timedelta(seconds=60))
     assert "gloo" not in dist.get_backend()
     result = unittest.main(exit=False).result

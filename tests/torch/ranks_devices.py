@@ -1,76 +1,31 @@
 """ranks_devices.py -- run as every rank of a job: collectives, messages and training where tensors
-are a device's (late_device.cpp, which LATE_DEVICE names). What a call reads comes late on the
-stream where it is called, and results are read on another stream at once. So who does not wait
-sees old values: with the faults that the device has planted, the same calls must go wrong."""
+are a device's (slow_device.py). What a call reads comes late on the stream where it is called, and
+results are read on another stream at once. So who does not wait sees old values: with the faults
+that the late device has planted, and without a wait, the same calls must go wrong."""
 
 import ctypes
 import datetime
 import os
 import signal
-import types
 import unittest
 
-import numpy as np
+import slow_device as device
 import torch
 import torch.distributed as dist
+from slow_device import LATE_US, PLANTED_US, N, R, empty, every, late, seen, values
 from torch.nn.parallel import DistributedDataParallel
-
-R, N = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-LATE_US, PLANTED_US = 20000, 3000000 # The second shows on a busy machine, too.
-ELSEWHERE = 4 # A stream that nothing is given to but reads.
-
-
-def use_device():
-    torch.ops.load_library(os.environ["LATE_DEVICE"])
-    torch.utils.rename_privateuse1_backend("late")
-    module = types.ModuleType("torch.late")
-    module.is_available = module.is_initialized = lambda: True
-    module.device_count = lambda: 1
-    module.current_device = lambda: 0
-    module.set_device = lambda device: None
-    module._is_in_bad_fork = lambda: False
-    module.manual_seed_all = lambda seed: None
-    torch._register_device_module("late", module)
-
-
-def values(rank, shape, dtype=torch.float32, salt=0):
-    """Small whole numbers, so that every order of additions has one result."""
-    return torch.tensor(np.random.default_rng([rank, salt]).integers(1, 4, shape)).to(dtype)
-
-
-def every(shape, dtype=torch.float32, salt=0):
-    return [values(rank, shape, dtype, salt) for rank in range(N)]
-
-
-def empty(*shape, dtype=torch.float32):
-    return torch.full(shape, 9, dtype=dtype).to("late")
-
-
-def late(tensor, us=LATE_US):
-    """On the device: nines now, and some time from now the values of a tensor of the host."""
-    there = empty(*tensor.shape, dtype=tensor.dtype)
-    torch.ops.late.sleep(us)
-    return there.copy_(tensor, non_blocking=True)
-
-
-def seen(tensor):
-    """What is there now, for a stream that has waited for nothing."""
-    before = torch.ops.late.stream(ELSEWHERE)
-    try:
-        return tensor.cpu()
-    finally:
-        torch.ops.late.stream(before)
 
 
 class Devices(unittest.TestCase):
     def tearDown(self):
-        torch.ops.late.plant("")
+        device.plant("")
         dist.barrier()
 
     def same(self, got, expected):
-        self.assertEqual(got.device.type, "late")
+        self.assertEqual(got.device.type, device.NAME)
         self.assertTrue(torch.equal(seen(got), expected), (seen(got), expected))
 
+    @unittest.skipIf(device.NAME == "cuda", "of the late device alone")
     def test_nobody_may_touch_its_memory(self):
         tensor = empty(3)
         child = os.fork()
@@ -158,8 +113,8 @@ class Devices(unittest.TestCase):
         for what in ("all_reduce", "irecv"):
             if what == "irecv" and N == 1:
                 continue
-            tensor, kept = values(R, (1000,)).to("late"), empty(1000)
-            torch.ops.late.sleep(LATE_US)
+            tensor, kept = values(R, (1000,)).to(device.NAME), empty(1000)
+            device.sleep(LATE_US)
             kept.copy_(tensor)
             if what == "all_reduce":
                 dist.all_reduce(tensor)
@@ -208,18 +163,28 @@ class Devices(unittest.TestCase):
         dist.all_gather_object(got, {"rank": R})
         self.assertEqual(got, [{"rank": rank} for rank in range(N)])
 
+    def test_without_a_wait_old_values_are_seen(self):
+        if N == 1: # Its sum is what is there already.
+            return
+        tensor = late(values(R, (1000,)), PLANTED_US)
+        work = dist.all_reduce(tensor, async_op=True)
+        self.assertFalse(torch.equal(seen(tensor), sum(every((1000,)))))
+        work.wait()
+        self.same(tensor, sum(every((1000,))))
+
+    @unittest.skipIf(device.NAME == "cuda", "faults are the late device's")
     def test_planted_faults_are_noticed(self):
         """Were a call not to wait for what comes before it, or for what it has given to the device
         itself, the tests above would see it."""
         if N == 1: # Its sum is what is there already.
             return
-        torch.ops.late.plant("query")
+        device.plant("query")
         tensor = late(values(R, (1000,)), PLANTED_US)
         dist.all_reduce(tensor)
-        torch.ops.late.plant("")
+        device.plant("")
         self.assertFalse(torch.equal(seen(tensor), sum(every((1000,)))))
         tensor = late(values(R, (6, 4)))[:, 1:3]
-        torch.ops.late.plant("synchronize")
+        device.plant("synchronize")
         dist.all_reduce(tensor)
         self.assertFalse(torch.equal(seen(tensor), sum(every((6, 4)))[:, 1:3]))
 
@@ -231,10 +196,11 @@ class Devices(unittest.TestCase):
         options = dist.AllreduceOptions()
         options.timeout = datetime.timedelta(seconds=1)
         if R == 0:
-            torch.ops.late.sleep(3 * 10**6)
-        backend = group._get_backend(torch.device("late"))
+            device.sleep(3 * 10**6)
+        backend = group._get_backend(torch.device(device.NAME))
         if R == 0 or N > 1:
-            words = "late:0 has not done what comes before within 1 s" if R == 0 else "rank 0"
+            words = (f"{device.NAME}:0 has not done what comes before within 1 s" if R == 0 else
+                     "rank 0")
             with self.assertRaisesRegex(dist.DistBackendError, words):
                 backend.allreduce([tensor], options).wait()
             with self.assertRaises(dist.DistBackendError):
@@ -243,32 +209,32 @@ class Devices(unittest.TestCase):
 
     def test_training_is_that_of_the_host(self):
         ends = []
-        for device in ("cpu", "late"):
+        for where in ("cpu", device.NAME):
             torch.manual_seed(5)
             model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(),
-                                        torch.nn.Linear(30, 3)).to(device)
+                                        torch.nn.Linear(30, 3)).to(where)
             model = DistributedDataParallel(model, bucket_cap_mb=0.001)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
             samples = torch.Generator().manual_seed(100 + R)
             for step in range(5):
                 x = torch.randn(16, 20, generator=samples)
                 optimizer.zero_grad()
-                loss = torch.nn.functional.cross_entropy(model(x.to(device)),
-                                                         x[:, :3].argmax(1).to(device))
+                loss = torch.nn.functional.cross_entropy(model(x.to(where)),
+                                                         x[:, :3].argmax(1).to(where))
                 loss.backward()
                 optimizer.step()
             ends.append(torch.cat([p.detach().cpu().view(-1) for p in model.parameters()]))
         torch.testing.assert_close(*ends, rtol=1e-5, atol=1e-6)
 
-    def relaxed(self, device, wrap, exchange):
+    def relaxed(self, where, wrap, exchange):
         torch.manual_seed(6)
-        model = wrap(torch.nn.Linear(8, 2).to(device))
+        model = wrap(torch.nn.Linear(8, 2).to(where))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
         exchange = exchange(model, optimizer)
         samples = torch.Generator().manual_seed(200 + R)
         for step in range(6):
             optimizer.zero_grad()
-            model(torch.randn(4, 8, generator=samples).to(device)).square().mean().backward()
+            model(torch.randn(4, 8, generator=samples).to(where)).square().mean().backward()
             optimizer.step()
             if hasattr(exchange, "step"):
                 exchange.step()
@@ -289,13 +255,14 @@ class Devices(unittest.TestCase):
                  lambda model, optimizer: ddp.LaggedExchange(model, optimizer)),
                 averages(averaging.PeriodicModelAverager, period=2, outer="nesterov"),
                 averages(averaging.DecoupledModelAverager, period=2)):
-            ends = [self.relaxed(device, wrap, exchange) for device in ("cpu", "late")]
+            ends = [self.relaxed(where, wrap, exchange) for where in ("cpu", device.NAME)]
             torch.testing.assert_close(*ends, rtol=1e-5, atol=1e-6)
 
 
 if __name__ == "__main__":
-    use_device()
-    dist.init_process_group("cpu:rubato,late:rubato", timeout=datetime.timedelta(seconds=60))
+    device.use()
+    dist.init_process_group(f"cpu:rubato,{device.NAME}:rubato",
+                            timeout=datetime.timedelta(seconds=60))
     result = unittest.main(exit=False).result
     if result.wasSuccessful():
         dist.destroy_process_group()

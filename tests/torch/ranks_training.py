@@ -2,6 +2,8 @@
 
 import collections
 import datetime
+import os
+import unittest
 
 import numpy as np
 import torch
@@ -18,6 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 LATE = N - 1
+not_late = unittest.skipIf("LATE_DEVICE" in os.environ,
+                                      "the late device saves nothing and keeps no statistics")
 
 
 class Scalars:
@@ -76,7 +80,7 @@ class Training(Case):
         def run(number):
             state = [optimizer.state.get(p, {}).get("momentum_buffer") for p in inner.parameters()]
             velocity = np.zeros(LENGTH) if None in state else torch.cat(
-                [buffer.view(-1) for buffer in state]).numpy().copy()
+                [buffer.view(-1) for buffer in state]).cpu().numpy().copy()
             where.append((inner.flat(), velocity))
             begun.append(exchange.updates)
             with torch.no_grad(): # Moves nothing.
@@ -283,6 +287,7 @@ class Training(Case):
                 self.assertLess(np.abs(got - exact).max(), most)
                 self.assertGreater(np.abs(got - exact).max(), 0)
 
+    @not_late
     def test_averages_go_on_from_a_checkpoint(self):
         for kind, options in (
                 (PeriodicModelAverager, {"period": 3, "outer": "nesterov"}),
@@ -320,6 +325,7 @@ class Training(Case):
         with self.assertRaisesRegex(ValueError, "another kind of averager"):
             PeriodicModelAverager(Linear()).load_state_dict(first[2].state_dict())
 
+    @not_late
     def test_exchanges_go_on_from_a_checkpoint(self):
         """Bits are those of the run that was not interrupted, which made a checkpoint, too; and of
         one that made none."""
@@ -427,6 +433,7 @@ class Training(Case):
         self.assertEqual(writer.told["local_period"], {1: 1, 3: 1})
         self.assertEqual(set(writer.told["local_contributors"].values()), {2})
 
+    @not_late
     def test_averages_of_buffers(self):
         model = torch.nn.BatchNorm1d(3)
         averager = PeriodicModelAverager(model, period=1)

@@ -145,6 +145,24 @@ raise SystemExit(subprocess.call(
                                                   LATE_DEVICE=device)):
                     self.assertIn(ran("ranks_devices.py"), words)
                     self.assertNotIn("skipped", words)
+        for words in self.passes(self.job(4, HERE / "ranks_training.py", LATE_DEVICE=device,
+                                          DEVICE="late", BACKEND="cpu:rubato,late:rubato")):
+            self.assertIn(ran("ranks_training.py"), words)
+
+    def test_cuda(self):
+        """All ranks share a device."""
+        if build(python, "-c", "import torch; print(torch.cuda.is_available())") != "True":
+            self.skipTest("PyTorch finds no CUDA device")
+        for script, counts in (("ranks_cuda.py", (1, 2, 4)), ("ranks_devices.py", (1, 2, 4)),
+                               ("ranks_collectives.py", (2, 4)), ("ranks_training.py", (4,))):
+            for count in counts:
+                with self.subTest(script, count=count):
+                    for words in self.passes(self.job(count, HERE / script, DEVICE="cuda")):
+                        self.assertIn(ran(script), words)
+        for how, least in (("killed", 0.0), ("stopped", 3.5), ("late", 3.5)):
+            with self.subTest(how):
+                self.told(how, self.ALL, "DistBackendError: rubato: .*rank 1", least,
+                          DEVICE="cuda")
 
     def test_training_is_that_of_gloo(self):
         for count in (1, 2, 4):
@@ -265,9 +283,9 @@ raise SystemExit(subprocess.call(
                 for rank in (0, 1, 3)]
         self.assertEqual(len(set(ends)), 1, ends) # The same step, the same bits.
 
-    def told(self, how, names, words, least=0.0, most=30.0):
+    def told(self, how, names, words, least=0.0, most=30.0, **more):
         """What ranks 0 and 2 were told by each of `names`, in time."""
-        said, codes = self.job(3, HERE / "rank_fails.py", how, awaited=(0, 2))
+        said, codes = self.job(3, HERE / "rank_fails.py", how, awaited=(0, 2), **more)
         for rank in (0, 2):
             self.assertEqual(codes[rank], 0, said)
             for name in names:
