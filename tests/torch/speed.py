@@ -1,7 +1,7 @@
-"""speed.py [--ranks N] [--hosts H --rate B] [--seconds S] [--models COUNTS] [--quick] [--json FILE]
--- how long torch.distributed takes with Rubato and with Gloo: allreduce of float32, sum, and a
-backward pass of DistributedDataParallel whose model computes next to nothing. Run by a Python that
-has rubato, rubato-torch and torch.
+"""speed.py [--ranks N] [--hosts H --rate B] [--seconds S] [--sizes BYTES] [--models COUNTS]
+[--device cuda [--library]] [--quick] [--json FILE] -- how long torch.distributed takes with Rubato
+and with Gloo: allreduce of float32, sum, and a backward pass of DistributedDataParallel whose model
+computes next to nothing. Run by a Python that has rubato, rubato-torch and torch.
 
 With --hosts the ranks are on that many hosts, N / H on each: network namespaces of tools/testbed,
 with links of that rate between them (so it needs root; exit status 77 where they cannot be made).
@@ -11,6 +11,10 @@ alike; a call is timed by itself, on rank 0. "C" is the library's own call, with
 before: what is above it, PyTorch and Python add (and some 0.3 us of cffi's are in it). DDP: the
 time of a backward pass less that of one without communication. Medians, and in brackets the
 quarters' bounds, microseconds.
+
+With --device cuda all tensors are the one device's that all ranks share, and a call lasts until the
+device has nothing to do. "C" is there with --library only, then: the library's own way to device
+memory.
 """
 
 import argparse
@@ -24,7 +28,7 @@ import subprocess
 import sys
 import time
 
-SIZES = (8, 1 << 20, 16 << 20)
+SIZES = "8,1048576,16777216"
 TESTBED = pathlib.Path(__file__).resolve().parents[2] / "tools/testbed"
 
 
@@ -68,8 +72,10 @@ def rank_main(options):
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
-    from rubato._library import lib
+    from rubato._library import check, lib
 
+    if options.device == "cuda":
+        torch.zeros(1, device="cuda") # The device is this thread's from now on.
     dist.init_process_group("rubato")
     rank, size = dist.get_rank(), dist.get_world_size()
     groups = {"rubato": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
@@ -103,20 +109,31 @@ def rank_main(options):
             f"{name} {of['median']:.1f} ({of['low']:.1f}-{of['high']:.1f})"
             for name, of in line.items() if isinstance(of, dict)), flush=True)
 
-    for length in SIZES:
-        tensor = torch.zeros(length // 4)
+    def whole(function):
+        """Until the device has done it, if there is one."""
+        def timed():
+            function()
+            torch.cuda.synchronize()
+        return timed if options.device == "cuda" else function
+
+    for length in map(int, options.sizes.split(",")):
+        tensor = torch.zeros(length // 4, device=options.device)
         arguments = (comm._comm, rubato.ffi.cast("void *", tensor.data_ptr()),
                      rubato.ffi.cast("void *", tensor.data_ptr()), tensor.numel(),
                      rubato._library.TYPES["float32"], rubato._library.OPERATORS["sum"])
-        functions = {"C": lambda: lib.rubato_allreduce(*arguments)}
+        functions = {}
+        if options.device == "cpu" or options.library:
+            functions["C"] = lambda: check(lib.rubato_allreduce(*arguments))
         for name, group in groups.items():
-            functions[name] = lambda group=group: dist.all_reduce(tensor, group=group)
+            functions[name] = whole(lambda group=group: dist.all_reduce(tensor, group=group))
         report(f"allreduce {length} B", in_turns(functions, options.seconds,
                                                  200 if length < 4096 else 5, barrier))
+
     def ddp(count, group, hook=None):
         inner = torch.nn.Module()
         inner.w = torch.nn.ParameterList(
-            torch.nn.Parameter(torch.zeros(count // 20)) for _ in range(20))
+            torch.nn.Parameter(torch.zeros(count // 20, device=options.device))
+            for _ in range(20))
         inner.forward = lambda: sum(w[0] for w in inner.w)
         model = DistributedDataParallel(inner, process_group=group, gradient_as_bucket_view=True)
         if hook:
@@ -138,6 +155,7 @@ def rank_main(options):
         functions = {name: lambda model=model: backward(model) for name, model in models.items()}
         functions["hook"] = lambda quiet=quiet: backward(quiet)
         functions["alone"] = lambda quiet=quiet: backward(quiet, quiet=True)
+        functions = {name: whole(function) for name, function in functions.items()}
         times = in_turns(functions, options.seconds, 2, barrier)
         hook, alone = (statistics.median(times[name]) for name in ("hook", "alone"))
         report(f"DDP {count} parameters",
@@ -157,6 +175,10 @@ def main():
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--rate", default="1Gbit", help="of each host's link")
     parser.add_argument("--seconds", type=float, default=4, help="of each line")
+    parser.add_argument("--sizes", default=SIZES, help="of the vectors, bytes")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--library", action="store_true",
+                        help="the library's own call on the device's memory, too")
     parser.add_argument("--models", default="100000,11000000,100000000",
                         help="parameters of each (2 GB of memory a rank for the largest)")
     parser.add_argument("--quick", action="store_true",
