@@ -37,7 +37,7 @@ class Bundle(unittest.TestCase):
             self.assertEqual((there / "rubato" / "COMMIT").read_bytes(), commit)
             listed = subprocess.run([there / "rubato" / "tools" / "gpu-check", "--list"],
                                     capture_output=True, text=True, check=True).stdout.split()
-            self.assertIn("collectives", listed)
+            self.assertIn("collectives-device", listed)
 
 
 if __name__ == "__main__":
