@@ -51,9 +51,7 @@
 	X(cuStreamQuery)                                                                           \
 	X(cuStreamIsCapturing)                                                                     \
 	X(cuStreamSynchronize)                                                                     \
-	X(cuStreamWaitEvent)                                                                       \
-	X(cuStreamWaitValue32)                                                                     \
-	X(cuStreamWriteValue32)
+	X(cuStreamWaitEvent)
 
 /* What RDMA to a device's memory needs, and not all drivers have. */
 #define RB_CUDA_FUNCTIONS_PERHAPS(X)                                                               \

@@ -903,6 +903,31 @@ __device__ __forceinline__ void update_adam(const struct rb_cuda_adam &call)
 	each(adam_update { call }, vectors, call.count);
 }
 
+/* ---- Gates ---- */
+
+#if defined(__CUDACC__)
+__device__ __forceinline__ void word_write(uint32_t *word, uint32_t value)
+{
+	asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ uint32_t word_read(const uint32_t *word)
+{
+	uint32_t value;
+
+	asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+	return value;
+}
+#endif
+
+/* Looks are far apart, for each is one over the bus. */
+__device__ __forceinline__ void gate(const struct rb_cuda_gate &call)
+{
+	word_write(call.reached, call.value);
+	while ((int32_t)(word_read(call.opened) - call.value) < 0)
+		__nanosleep(200);
+}
+
 } /* namespace */
 
 /* A kernel: its name, its struct, what it does. */
@@ -940,3 +965,4 @@ KERNEL(rb_decode_int8, rb_cuda_coded, decode_int8)
 KERNEL(rb_reduce_coded_int8, rb_cuda_coded, reduce_int8)
 KERNEL(rb_sgd, rb_cuda_sgd, update_sgd)
 KERNEL(rb_adam, rb_cuda_adam, update_adam)
+KERNEL(rb_gate, rb_cuda_gate, gate)

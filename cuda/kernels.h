@@ -4,7 +4,7 @@
  * A kernel has one parameter, one of these structs, by value. Its name ends with the element type,
  * as collectives/reduce/scalar.h calls it: rb_reduce_f32, rb_reduce_many_bf16. Any number of blocks
  * of RB_CUDA_BLOCK threads (one dimension) does all of it; rb_cuda_grid says how many are good. No
- * kernel uses shared memory, or waits for another block or for a peer.
+ * kernel uses shared memory, or waits for another block or, but for rb_gate, for the host.
  */
 #ifndef RB_CUDA_KERNELS_H
 #define RB_CUDA_KERNELS_H
@@ -75,6 +75,18 @@ struct rb_cuda_adam {
 	float rate, beta1, beta2, epsilon;
 	float coupled, decoupled; /* Weight decay: what is added to the gradient; rate times it. */
 	float scale1, scale2;     /* 1 / (1 - beta^t). */
+};
+
+/*
+ * rb_gate, of one thread: says that the stream has come to it, then holds it up until `opened` has
+ * come to `value`; both words only grow, and may wrap. It is how streams of the application wait
+ * for the host: what the driver has for that, cuStreamWaitValue32, holds up others' streams, too
+ * (docs/gpu.md).
+ */
+struct rb_cuda_gate {
+	uint32_t *reached; /* Becomes `value`. The host's memory, as the next. */
+	const uint32_t *opened;
+	uint32_t value, reserved; /* 0. */
 };
 
 #define RB_CUDA_BLOCK 256u                    /* Threads of a block. */

@@ -14,6 +14,17 @@ static struct {
 	struct rb_cuda_context *first;
 } contexts;
 
+/* Now: else the first launch does, and waits for all streams, as it may. */
+static rubato_status kernel_load(struct rb_cuda_context *context, const char *name,
+				 CUfunction *kernel)
+{
+	const struct rb_cuda_driver *cuda = &context->cuda;
+
+	RB_CUDA_TRY(cuda, cuModuleGetFunction, kernel, context->module, name);
+	RB_CUDA_TRY(cuda, cuFuncLoad, *kernel);
+	return RUBATO_OK;
+}
+
 static rubato_status kernels_load(struct rb_cuda_context *context)
 {
 	static const char *const types[RUBATO_TYPE_COUNT] = {
@@ -22,20 +33,16 @@ static rubato_status kernels_load(struct rb_cuda_context *context)
 		[RUBATO_INT8] = "i8",     [RUBATO_INT16] = "i16",   [RUBATO_UINT8] = "u8",
 		[RUBATO_UINT16] = "u16",  [RUBATO_UINT32] = "u32",  [RUBATO_UINT64] = "u64",
 	};
-	const struct rb_cuda_driver *cuda = &context->cuda;
 	char name[64];
 
-	RB_CUDA_TRY(cuda, cuModuleLoadData, &context->module, rb_cuda_image);
+	RB_CUDA_TRY(&context->cuda, cuModuleLoadData, &context->module, rb_cuda_image);
 	for (uint32_t t = 0; t < RUBATO_TYPE_COUNT; t++)
 		for (enum rb_cuda_kernel k = 0; k < RB_CUDA_KERNELS; k++) {
 			(void)snprintf(name, sizeof(name), "rb_reduce_%s%s",
 				       k == RB_CUDA_MANY ? "many_" : "", types[t]);
-			RB_CUDA_TRY(cuda, cuModuleGetFunction, &context->kernels[t][k],
-				    context->module, name);
-			/* Else the first launch does, and waits for all streams, as it may. */
-			RB_CUDA_TRY(cuda, cuFuncLoad, context->kernels[t][k]);
+			RB_TRY(kernel_load(context, name, &context->kernels[t][k]));
 		}
-	return RUBATO_OK;
+	return kernel_load(context, "rb_gate", &context->gate);
 }
 
 static rubato_status parts_make(struct rb_cuda_context *context)

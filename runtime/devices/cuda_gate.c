@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cuda/kernels.h"
 
 #define GATES 64u
 #define LOOKS_PER_QUERY 1024u
@@ -33,17 +34,19 @@ static rubato_status gate_close(struct gate *gate, CUstream stream)
 {
 	const struct rb_cuda_driver *cuda = &gate->context->cuda;
 	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct rb_cuda_gate call = { .reached = (uint32_t *)&gate->words->reached,
+				     .opened = (uint32_t *)&gate->words->opened };
+	void *parameters[] = { &call };
 
 	RB_CUDA_TRY(cuda, cuStreamIsCapturing, stream, &capture);
 	if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "start on a stream: it is being captured into a graph, whose "
 			       "launches would all wait for this one start");
-	gate->passes++;
-	RB_CUDA_TRY(cuda, cuStreamWriteValue32, stream,
-		    (CUdeviceptr)(uintptr_t)&gate->words->reached, gate->passes, 0);
-	RB_CUDA_TRY(cuda, cuStreamWaitValue32, stream, (CUdeviceptr)(uintptr_t)&gate->words->opened,
-		    gate->passes, CU_STREAM_WAIT_VALUE_GEQ);
+	call.value = gate->passes + 1;
+	RB_CUDA_TRY(cuda, cuLaunchKernel, gate->context->gate, 1, 1, 1, 1, 1, 1, 0, stream,
+		    parameters, NULL);
+	gate->passes = call.value;
 	RB_CUDA_TRY(cuda, cuEventRecord, gate->passed, stream);
 	return RUBATO_OK;
 }

@@ -32,6 +32,7 @@ struct rb_cuda_context {
 	uint32_t multiprocessors;
 	CUmodule module;
 	CUfunction kernels[RUBATO_TYPE_COUNT][RB_CUDA_KERNELS];
+	CUfunction gate;
 	CUstream streams[RB_CUDA_QUEUES];
 	struct rb_lock lock; /* Of these two; never held across a call of the driver. */
 	struct rb_cuda_room *rooms;

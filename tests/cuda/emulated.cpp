@@ -5,6 +5,7 @@
 #include "tests/cuda/emulated.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -124,6 +125,23 @@ static void warps_run(void (*thread)(const void *parameters), const void *parame
 	warp_now = NULL;
 }
 
+/* ---- Words that the host looks at ---- */
+
+static void word_write(uint32_t *word, uint32_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static uint32_t word_read(const uint32_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static void __nanosleep(unsigned)
+{
+	(void)sched_yield();
+}
+
 /* ---- Kernels ---- */
 
 #include KERNELS_SOURCE
@@ -182,6 +200,7 @@ static emulated_kernel kernels[] = { REDUCE(f32),
 				     ONE(rb_reduce_coded_int8, rb_cuda_coded, true),
 				     ONE(rb_sgd, rb_cuda_sgd, false),
 				     ONE(rb_adam, rb_cuda_adam, false),
+				     ONE(rb_gate, rb_cuda_gate, false),
 				     TR_CUDA_LONE_KERNELS(TRAINER)
 					     TR_CUDA_WARP_KERNELS(TRAINER_WARPS) };
 #endif

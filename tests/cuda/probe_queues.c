@@ -1,5 +1,5 @@
 /*
- * probe_queues.c -- what streams that wait at a value hold up: a fact of drivers and devices that
+ * probe_queues.c -- what streams that wait at a gate hold up: a fact of drivers and devices that
  * docs/gpu.md builds on, and no document tells.
  *
  * usage: probe_queues COUNT
@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -25,7 +26,7 @@
 #define CALL_NS (UINT64_C(2) * 1000000000)
 
 static struct cuda_app app;
-static _Atomic uint32_t *word;
+static uint32_t *words;               /* What opens all gates, then what each has reached. */
 static _Atomic(const char *) calling; /* NULL: no call of the driver is under way. */
 static _Atomic uint64_t since_ns;
 
@@ -71,17 +72,28 @@ static bool ends(CUstream stream)
 	return result == CUDA_SUCCESS;
 }
 
-enum way { FROM_PINNED, TO_PINNED, ON_DEVICE, KERNEL, FROM_PAGEABLE, TO_PAGEABLE, WAYS };
+enum way { FROM_PINNED, TO_PINNED, ON_DEVICE, KERNEL, GATE, FROM_PAGEABLE, TO_PAGEABLE, WAYS };
 
 static const char *const ways[WAYS] = {
-	"copy from pinned memory", "copy to pinned memory", "copy on the device", "kernel",
+	"copy from pinned memory", "copy to pinned memory", "copy on the device", "kernel", "gate",
 	"copy from other memory",  "copy to other memory",
 };
 
 static struct {
 	void *a, *b, *pinned, *pageable;
-	CUfunction kernel;
+	CUfunction kernel, gate;
 } give;
+
+/* It is open when so many have opened all. */
+static void gate_put_on(CUstream stream, uint32_t number, uint32_t value)
+{
+	struct rb_cuda_gate gate = { .reached = &words[1 + number],
+				     .opened = words,
+				     .value = value };
+	void *parameters[] = { &gate };
+
+	CALL(cuLaunchKernel, give.gate, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
 
 static void put_on(CUstream stream, enum way way)
 {
@@ -97,6 +109,8 @@ static void put_on(CUstream stream, enum way way)
 	if (way == KERNEL)
 		CALL(cuLaunchKernel, give.kernel, 16, 1, 1, RB_CUDA_BLOCK, 1, 1, 0, stream,
 		     parameters, NULL);
+	else if (way == GATE)
+		gate_put_on(stream, STREAMS_MAX, 0);
 	else
 		CALL(cuMemcpyAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, BYTES,
 		     stream);
@@ -122,11 +136,13 @@ static void prepare(void)
 	give.b = cuda_app_alloc(&app, BYTES);
 	give.pageable = calloc(1, BYTES);
 	CUDA_APP(&app, cuMemHostAlloc, &give.pinned, BYTES, 0);
-	CUDA_APP(&app, cuMemHostAlloc, (void **)(void *)&word, 4096, 0);
-	atomic_store(word, 0);
+	CUDA_APP(&app, cuMemHostAlloc, (void **)(void *)&words, 4096, 0);
+	memset(words, 0, 4096);
 	CUDA_APP(&app, cuModuleLoadData, &module, rb_cuda_image);
 	CUDA_APP(&app, cuModuleGetFunction, &give.kernel, module, "rb_reduce_f32");
 	CUDA_APP(&app, cuFuncLoad, give.kernel);
+	CUDA_APP(&app, cuModuleGetFunction, &give.gate, module, "rb_gate");
+	CUDA_APP(&app, cuFuncLoad, give.gate);
 }
 
 int main(int argc, char **argv)
@@ -157,13 +173,18 @@ int main(int argc, char **argv)
 	for (uint32_t i = 0; i < count; i++)
 		waiting[i] = cuda_app_stream(&app);
 	for (uint32_t i = 0; i < count; i++)
-		CALL(cuStreamWaitValue32, waiting[i], (CUdeviceptr)(uintptr_t)word, 1,
-		     CU_STREAM_WAIT_VALUE_GEQ);
+		gate_put_on(waiting[i], i, 1);
+	for (uint64_t until = rb_clock_ns() + PATIENCE_NS, i = 0;
+	     i < count && rb_clock_ns() < until;)
+		i += __atomic_load_n(&words[1 + i], __ATOMIC_ACQUIRE) == 1;
+	for (uint32_t i = 0; i < count; i++)
+		if (__atomic_load_n(&words[1 + i], __ATOMIC_ACQUIRE) != 1)
+			(void)printf(" stream %u does not come to its gate;", i);
 	try_all(first, "the first");
 	try_all(0, "the usual");
 	CALL(cuMemAlloc, &memory, BYTES);
 	CALL(cuMemHostAlloc, &pinned, BYTES, 0);
-	atomic_store(word, 1);
+	__atomic_store_n(words, 1, __ATOMIC_RELEASE);
 	for (uint32_t i = 0; i < count; i++)
 		CALL(cuStreamSynchronize, waiting[i]);
 	(void)printf(" all else goes on\n");

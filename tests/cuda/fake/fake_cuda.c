@@ -84,7 +84,7 @@ CUdevice fake_device(CUcontext context)
 
 void fake_making_waits(void)
 {
-	while (fake.control.making_waits && fake_current()->at_values > 0 && !fake.lost)
+	while (fake.control.making_waits && fake_current()->at_gates > 0 && !fake.lost)
 		fake_over_wait();
 }
 

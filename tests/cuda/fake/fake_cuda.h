@@ -16,7 +16,8 @@
  *   IPC       a handle is of memory in a file, which the process that opens it maps at addresses of
  *             its own; to close it waits for all streams, too. What the owner frees while another
  *             process has it open is counted
- *   kernels   those of cuda/, compiled for the processor (tests/cuda/emulated.h)
+ *   kernels   those of cuda/, compiled for the processor (tests/cuda/emulated.h); rb_gate, which
+ *             waits, is done by the stream itself
  *   dma-bufs  the file that a device's memory is; where one begins is where its descriptor stands.
  *             With FAKE_CUDA_UDMABUF=1 a kernel's, of the same pages, made by /dev/udmabuf. What a
  *             network that asks (fake_cuda_remote_write) writes there stays under way, if control
@@ -51,7 +52,7 @@ struct fake_cuda_control {
 	 * stream has its own. Of streams that are made from now on. */
 	uint32_t queues;
 	bool queues_together; /* Streams of all priorities share the same. */
-	/* While a stream waits at a value, calls on its device that make something do not return:
+	/* While a stream waits at a gate, calls on its device that make something do not return:
 	 * memory, streams, events, modules. Those that free memory never do (below). */
 	bool making_waits;
 	/* So do copies from or to the host's memory that is not pinned, as on an H200 (docs/gpu.md,

@@ -44,7 +44,7 @@ struct allocation *fake_allocation_add(uint8_t *base, uint8_t *alias, size_t byt
 void fake_allocation_remove(struct allocation *a);
 void fake_idle_wait(void); /* Until the current context's streams have nothing to do. */
 
-enum what { COPY, SET, LAUNCH, RECORD, WAIT_EVENT, WAIT_VALUE, WRITE_VALUE, CALL };
+enum what { COPY, SET, LAUNCH, RECORD, WAIT_EVENT, GATE, CALL };
 
 struct remote_write { /* Under way to memory of a device. */
 	struct remote_write *next;
@@ -63,6 +63,7 @@ struct item {
 	CUevent event;
 	uint64_t ticket;
 	uint32_t value;
+	bool said; /* Of a gate: that it is reached. */
 	CUhostFn call;
 	void *arg;
 	uint64_t place; /* In its queue. */
@@ -93,7 +94,7 @@ struct queue {
 
 struct CUctx_st { /* Of a device the primary one, which is all that there are. */
 	int retained;
-	uint32_t at_values; /* Streams that wait at one. */
+	uint32_t at_gates; /* Streams that wait at one. */
 	struct CUstream_st *default_stream;
 	struct queue queues[2][FAKE_CUDA_QUEUES_MAX];
 };

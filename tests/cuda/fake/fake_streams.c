@@ -3,11 +3,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "cuda/kernels.h"
 #include "tests/cuda/emulated.h"
 #include "tests/cuda/fake/fake_inside.h"
 
 #define PARAMETERS_MAX 4096
-/* How often a stream looks at a value that it waits for. */
+/* How often a stream looks at a gate that it waits at. */
 #define WATCH_POLL_NS_MIN 20000
 #define WATCH_POLL_NS_MAX 1000000
 
@@ -38,17 +39,24 @@ static void parameters_reach(CUdevice device, uint8_t *parameters, size_t bytes)
 	}
 }
 
-static bool ready(const struct item *item)
+/* Of rb_gate, which a stream's thread is not to spend its time with. */
+static bool is_open(struct item *item)
+{
+	const struct rb_cuda_gate *gate = (const void *)item->parameters;
+
+	if (!item->said)
+		__atomic_store_n(gate->reached, gate->value, __ATOMIC_RELEASE);
+	item->said = true;
+	return (int32_t)(__atomic_load_n(gate->opened, __ATOMIC_ACQUIRE) - gate->value) >= 0;
+}
+
+static bool ready(struct item *item)
 {
 	if (fake.lost)
 		return true;
 	if (item->what == WAIT_EVENT)
 		return item->event->over >= item->ticket || fake.control.waits_ignored;
-	if (item->what == WAIT_VALUE)
-		return (int32_t)(__atomic_load_n((const uint32_t *)(const void *)item->from,
-						 __ATOMIC_ACQUIRE) -
-				 item->value) >= 0;
-	return true;
+	return item->what != GATE || is_open(item);
 }
 
 static void carry_out(struct item *item)
@@ -62,9 +70,6 @@ static void carry_out(struct item *item)
 		break;
 	case LAUNCH:
 		emulated_launch(item->kernel->kernel, item->grid, item->block, item->parameters);
-		break;
-	case WRITE_VALUE:
-		__atomic_store_n((uint32_t *)(void *)item->to, item->value, __ATOMIC_RELEASE);
 		break;
 	case CALL:
 		item->call(item->arg != NULL ? item->arg : item->parameters);
@@ -114,7 +119,7 @@ static void *stream_main(void *arg)
 		while (stream->queue != NULL && stream->queue->over != item->place)
 			fake_over_wait();
 		delay(stream);
-		stream->context->at_values += item->what == WAIT_VALUE;
+		stream->context->at_gates += item->what == GATE;
 		while (!ready(item)) {
 			waited = true;
 			if (item->what == WAIT_EVENT) {
@@ -126,7 +131,7 @@ static void *stream_main(void *arg)
 			poll_ns = poll_ns < WATCH_POLL_NS_MAX ? 2 * poll_ns : poll_ns;
 			fake_stream_lock();
 		}
-		stream->context->at_values -= item->what == WAIT_VALUE;
+		stream->context->at_gates -= item->what == GATE;
 		fake.counts.copies += item->what == COPY;
 		fake.counts.launches += item->what == LAUNCH;
 		fake.counts.waits += item->what == WAIT_EVENT;
@@ -335,7 +340,7 @@ EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 	fake.counts.host_copies += (uintptr_t)item.to == to || (uintptr_t)item.from == from;
 	if (is_pageable(to) || is_pageable(from)) {
 		fake.counts.pageable += stream != NULL && stream->priority != 0;
-		while (fake.control.pageable_waits && fake_current()->at_values > 0 && !fake.lost)
+		while (fake.control.pageable_waits && fake_current()->at_gates > 0 && !fake.lost)
 			fake_over_wait();
 	}
 	return enqueue(stream, &item, NULL, 0);
@@ -348,33 +353,6 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t byte
 	ENTER_CONTEXT();
 	item.to = fake_reach((void *)(uintptr_t)to, bytes);
 	if (item.to == NULL || fake_find((void *)(uintptr_t)to, bytes) == NULL)
-		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	return enqueue(stream, &item, NULL, 0);
-}
-
-EXPORT CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-				       unsigned int flags)
-{
-	struct item item = { .what = WAIT_VALUE, .value = value };
-
-	ENTER_CONTEXT();
-	if (flags != CU_STREAM_WAIT_VALUE_GEQ)
-		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
-	item.from = fake_reach((void *)(uintptr_t)address, 4);
-	if (fake_find((void *)(uintptr_t)address, 4) == NULL)
-		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	return enqueue(stream, &item, NULL, 0);
-}
-
-EXPORT CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-					unsigned int flags)
-{
-	struct item item = { .what = WRITE_VALUE, .value = value };
-
-	(void)flags;
-	ENTER_CONTEXT();
-	item.to = fake_reach((void *)(uintptr_t)address, 4);
-	if (fake_find((void *)(uintptr_t)address, 4) == NULL)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	return enqueue(stream, &item, NULL, 0);
 }
@@ -518,6 +496,8 @@ EXPORT CUresult cuLaunchKernel(CUfunction kernel, unsigned int grid_x, unsigned 
 	if (grid_x == 0 || block_x == 0 || block_x > 1024 ||
 	    grid_y * grid_z * block_y * block_z != 1 || shared_bytes != 0 || extra != NULL)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	if (kernel->kernel == emulated_find("rb_gate"))
+		item.what = GATE;
 	memcpy(copy, parameters[0], kernel->parameter_bytes);
 	parameters_reach(fake_device(fake_current()), copy, kernel->parameter_bytes);
 	return enqueue(stream, &item, copy, kernel->parameter_bytes);

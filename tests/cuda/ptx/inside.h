@@ -40,6 +40,7 @@ enum ptx_op {
 	PTX_RET,
 	PTX_WARP,      /* A barrier of the warp. */
 	PTX_REDUX_MAX, /* The warp's greatest. */
+	PTX_SLEEP,     /* Of a thread, for no matter how long. */
 	PTX_SHFL,      /* What another lane has, whose number differs in given bits. */
 };
 

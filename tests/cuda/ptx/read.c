@@ -133,18 +133,18 @@ static const struct {
 	enum ptx_op op;
 	uint32_t from_count;
 } opcodes[] = {
-	{ "mov", PTX_MOV, 1 },   { "cvt", PTX_CVT, 1 },   { "cvta", PTX_MOV, 1 },
-	{ "ld", PTX_LD, 1 },     { "st", PTX_ST, 0 },     { "add", PTX_ADD, 2 },
-	{ "sub", PTX_SUB, 2 },   { "mul", PTX_MUL, 2 },   { "mad", PTX_MAD, 3 },
-	{ "div", PTX_DIV, 2 },   { "rem", PTX_REM, 2 },   { "min", PTX_MIN, 2 },
-	{ "max", PTX_MAX, 2 },   { "neg", PTX_NEG, 1 },   { "abs", PTX_ABS, 1 },
-	{ "not", PTX_NOT, 1 },   { "and", PTX_AND, 2 },   { "or", PTX_OR, 2 },
-	{ "xor", PTX_XOR, 2 },   { "shl", PTX_SHL, 2 },   { "shr", PTX_SHR, 2 },
-	{ "setp", PTX_SETP, 2 }, { "selp", PTX_SELP, 3 }, { "prmt", PTX_PRMT, 3 },
-	{ "bfi", PTX_BFI, 4 },   { "bfe", PTX_BFE, 3 },   { "rcp", PTX_RCP, 1 },
-	{ "sqrt", PTX_SQRT, 1 }, { "fma", PTX_FMA, 3 },   { "bra", PTX_BRA, 0 },
-	{ "ret", PTX_RET, 0 },   { "bar", PTX_WARP, 1 },  { "redux", PTX_REDUX_MAX, 2 },
-	{ "shfl", PTX_SHFL, 4 },
+	{ "mov", PTX_MOV, 1 },   { "cvt", PTX_CVT, 1 },         { "cvta", PTX_MOV, 1 },
+	{ "ld", PTX_LD, 1 },     { "st", PTX_ST, 0 },           { "add", PTX_ADD, 2 },
+	{ "sub", PTX_SUB, 2 },   { "mul", PTX_MUL, 2 },         { "mad", PTX_MAD, 3 },
+	{ "div", PTX_DIV, 2 },   { "rem", PTX_REM, 2 },         { "min", PTX_MIN, 2 },
+	{ "max", PTX_MAX, 2 },   { "neg", PTX_NEG, 1 },         { "abs", PTX_ABS, 1 },
+	{ "not", PTX_NOT, 1 },   { "and", PTX_AND, 2 },         { "or", PTX_OR, 2 },
+	{ "xor", PTX_XOR, 2 },   { "shl", PTX_SHL, 2 },         { "shr", PTX_SHR, 2 },
+	{ "setp", PTX_SETP, 2 }, { "selp", PTX_SELP, 3 },       { "prmt", PTX_PRMT, 3 },
+	{ "bfi", PTX_BFI, 4 },   { "bfe", PTX_BFE, 3 },         { "rcp", PTX_RCP, 1 },
+	{ "sqrt", PTX_SQRT, 1 }, { "fma", PTX_FMA, 3 },         { "bra", PTX_BRA, 0 },
+	{ "ret", PTX_RET, 0 },   { "bar", PTX_WARP, 1 },        { "redux", PTX_REDUX_MAX, 2 },
+	{ "shfl", PTX_SHFL, 4 }, { "nanosleep", PTX_SLEEP, 1 },
 };
 
 static bool type_of(const char *word, struct ptx_type *type)
@@ -209,6 +209,11 @@ static bool modifier(struct ptx_instruction *in, const char *word, bool *param)
 	}
 	if (strcmp(word, "global") == 0 || strcmp(word, "v2") == 0 || strcmp(word, "v4") == 0)
 		return in->op == PTX_LD || in->op == PTX_ST;
+	/* Threads run one after another, so all that is written is seen. */
+	if (strcmp(word, "sys") == 0)
+		return in->op == PTX_LD || in->op == PTX_ST;
+	if (strcmp(word, "acquire") == 0 || strcmp(word, "release") == 0)
+		return in->op == (word[0] == 'a' ? PTX_LD : PTX_ST);
 	return strcmp(word, "max") == 0 && in->op == PTX_REDUX_MAX;
 }
 
@@ -221,7 +226,8 @@ static bool whole(const char *name, struct ptx_instruction *in)
 					     "bar.warp.sync",
 					     "cvta.to.global.u64",
 					     "redux.sync.max.u32",
-					     "shfl.sync.bfly.b32" };
+					     "shfl.sync.bfly.b32",
+					     "nanosleep.u32" };
 
 	for (uint32_t i = 0; i < sizeof(known) / sizeof(*known); i++)
 		if (strcmp(name, known[i]) == 0) {
@@ -249,8 +255,8 @@ static bool opcode(struct reader *r, char *name, struct ptx_instruction *in, uin
 	if (found && whole(full, in))
 		return true;
 	if (!found || strcmp(words[0], "cvta") == 0 || in->op == PTX_BRA || in->op == PTX_RET ||
-	    in->op == PTX_WARP || in->op == PTX_REDUX_MAX || in->op == PTX_SHFL || count < 2 ||
-	    !type_of(words[count - 1], &in->type))
+	    in->op == PTX_WARP || in->op == PTX_REDUX_MAX || in->op == PTX_SHFL ||
+	    in->op == PTX_SLEEP || count < 2 || !type_of(words[count - 1], &in->type))
 		return wrong(r, "unknown opcode %s", full);
 	if (in->op == PTX_CVT) {
 		in->from_type = in->type;
@@ -304,7 +310,7 @@ static bool arguments(struct reader *r, struct ptx_instruction *in, char *parts[
 		return count == 2 && operands(r, parts[1], in->to, &in->to_count) &&
 		       address(r, parts[0], in, &in->from[0]);
 	}
-	if (in->op == PTX_WARP)
+	if (in->op == PTX_WARP || in->op == PTX_SLEEP)
 		return count == 1 && operands(r, parts[0], in->from, &in->from_count);
 	if (in->op == PTX_SHFL) /* "to|whether": of a whole warp's lanes each is there. */
 		parts[0][strcspn(parts[0], "|")] = '\0';

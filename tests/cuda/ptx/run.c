@@ -272,6 +272,8 @@ static bool advance(struct run *r, struct thread *t)
 		case PTX_RET:
 			t->ended = true;
 			break;
+		case PTX_SLEEP:
+			break;
 		case PTX_WARP:
 		case PTX_REDUX_MAX:
 		case PTX_SHFL:
