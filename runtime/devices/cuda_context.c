@@ -56,8 +56,8 @@ static rubato_status parts_make(struct rb_cuda_context *context)
 	RB_CUDA_TRY(cuda, cuDeviceGetAttribute, &value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 		    context->number);
 	context->multiprocessors = (uint32_t)value;
-	for (enum rb_cuda_queue q = 0; q < RB_CUDA_QUEUES; q++)
-		RB_CUDA_TRY(cuda, cuStreamCreateWithPriority, &context->streams[q],
+	for (uint32_t s = 0; s < RB_CUDA_STREAMS; s++)
+		RB_CUDA_TRY(cuda, cuStreamCreateWithPriority, &context->streams[s],
 			    CU_STREAM_NON_BLOCKING, first);
 	RB_TRY(kernels_load(context));
 	return rb_cuda_gates_make(context);
@@ -73,9 +73,9 @@ static void context_free(struct rb_cuda_context *context)
 		       "CUDA device %d: a stream has not come to where an operation was started on "
 		       "it: some memory stays",
 		       context->number);
-	for (enum rb_cuda_queue q = 0; q < RB_CUDA_QUEUES; q++)
-		if (context->streams[q] != NULL)
-			(void)context->cuda.p_cuStreamDestroy(context->streams[q]);
+	for (uint32_t s = 0; s < RB_CUDA_STREAMS; s++)
+		if (context->streams[s] != NULL)
+			(void)context->cuda.p_cuStreamDestroy(context->streams[s]);
 	if (context->module != NULL)
 		(void)context->cuda.p_cuModuleUnload(context->module);
 	rb_cuda_leave(context);
@@ -115,7 +115,7 @@ static rubato_status context_make(const struct rb_cuda_driver *cuda, CUdevice nu
 }
 
 rubato_status rb_cuda_context_open(const struct rb_cuda_driver *cuda, CUdevice number,
-				   struct rb_cuda_context **out)
+				   struct rb_cuda_context **out, uint32_t *lane)
 {
 	struct rb_cuda_context *context;
 	rubato_status err = RUBATO_OK;
@@ -133,6 +133,8 @@ rubato_status rb_cuda_context_open(const struct rb_cuda_driver *cuda, CUdevice n
 	}
 	if (err == RUBATO_OK) {
 		context->users++;
+		*lane = context->lane;
+		context->lane = (context->lane + 1) % RB_CUDA_LANES;
 		*out = context;
 	}
 	rb_lock_drop(&contexts.lock);

@@ -5,9 +5,9 @@
 
 #include "runtime/devices/cuda_memory.h"
 
-/* Errors: as the driver's. */
+/* *lane: which of its streams for all else this user has. Errors: as the driver's. */
 RB_NODISCARD rubato_status rb_cuda_context_open(const struct rb_cuda_driver *cuda, CUdevice number,
-						struct rb_cuda_context **out);
+						struct rb_cuda_context **out, uint32_t *lane);
 void rb_cuda_context_close(struct rb_cuda_context *context);
 
 #endif

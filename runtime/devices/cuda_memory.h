@@ -1,9 +1,10 @@
 /*
  * cuda_memory.h -- what all communicators of this process that use a CUDA device have together: its
- * primary context, our kernels, three streams, and the memory that was taken for them.
+ * primary context, our kernels, some streams, and the memory that was taken for them.
  *
  * A device has few queues, and streams share them. So there are as many streams as copies each way
- * and kernels need, not as many for each communicator; and kernels are loaded, streams made and
+ * and kernels need, not as many for each communicator: of kernels one is too few, for those of
+ * ranks that are threads go on beside each other. And kernels are loaded, streams made and
  * memory given back only where the first comes and the last goes (cuda_context.h): for each of
  * these a driver may wait until no stream of the application waits for us. Nothing that is put on
  * our streams waits for a word of the host's.
@@ -20,6 +21,8 @@
 
 /* Copies from the host, copies to it, all else. */
 enum rb_cuda_queue { RB_CUDA_IN, RB_CUDA_OUT, RB_CUDA_OTHER, RB_CUDA_QUEUES };
+#define RB_CUDA_LANES 4u /* Streams for all else: communicators get them in turn. */
+#define RB_CUDA_STREAMS (RB_CUDA_OTHER + RB_CUDA_LANES)
 enum rb_cuda_kernel { RB_CUDA_FEW, RB_CUDA_MANY, RB_CUDA_KERNELS }; /* Operands. */
 
 #define RB_CUDA_PATIENCE_NS (10 * UINT64_C(1000000000)) /* Longer than any work of ours takes. */
@@ -33,11 +36,11 @@ struct rb_cuda_context {
 	CUmodule module;
 	CUfunction kernels[RUBATO_TYPE_COUNT][RB_CUDA_KERNELS];
 	CUfunction gate;
-	CUstream streams[RB_CUDA_QUEUES];
+	CUstream streams[RB_CUDA_STREAMS];
 	struct rb_lock lock; /* Of these two; never held across a call of the driver. */
 	struct rb_cuda_room *rooms;
 	struct rb_cuda_gates *gates;
-	uint32_t users; /* With the lock of all contexts, as the next. */
+	uint32_t users, lane; /* With the lock of all contexts, as the next; of its next user. */
 	struct rb_cuda_context *next;
 };
 

@@ -1,12 +1,12 @@
 /*
  * device_cuda.c -- a CUDA device: copies by its copy engines, reductions by kernels of ours.
  *
- * Three streams (cuda_context.h), none of which waits for the default stream: one for copies from
- * the host, one for copies to it, one for all else, so that copies each way and reductions go on at
- * once. All communicators of the process put their work there, in any order: what depends on work
- * in another stream waits for it there, and that has been put before. Behind a piece of work goes
- * an event, by which poll() sees that it is over. Work of one communicator on a stream is over in
- * its order, so a number, stream and place in it, is enough to name it for ever.
+ * Three queues, streams of which none waits for the default stream: one for copies from the host,
+ * one for copies to it, one for all else (of a few, cuda_memory.h), so that copies each way and
+ * reductions go on at once. All communicators of the process put their work there, in any order:
+ * what depends on work in another stream waits for it there, and that has been put before. Behind
+ * a piece of work goes an event, by which poll() sees that it is over. Work of one communicator on
+ * a stream is over in its order, so a number, queue and place in it, is enough to name it for ever.
  *
  * The context is the device's primary one: that of CUDA's runtime, of PyTorch, and of all ranks
  * that are threads of this process.
@@ -47,6 +47,7 @@ struct queue_state {
 struct device {
 	struct rb_executor base;
 	struct rb_cuda_context *context;
+	uint32_t lane;
 	struct queue_state queues[RB_CUDA_QUEUES];
 	struct rb_cuda_ipc ipc;
 	struct rb_cuda_rdma rdma;
@@ -638,7 +639,9 @@ static rubato_status number_find(const struct rb_cuda_driver *cuda, int number, 
 static rubato_status queues_make(struct device *device)
 {
 	for (enum rb_cuda_queue q = 0; q < RB_CUDA_QUEUES; q++) {
-		device->queues[q].stream = device->context->streams[q];
+		uint32_t stream = q == RB_CUDA_OTHER ? RB_CUDA_OTHER + device->lane : (uint32_t)q;
+
+		device->queues[q].stream = device->context->streams[stream];
 		RB_TRY(places_grow(device, &device->queues[q]));
 	}
 	return RUBATO_OK;
@@ -662,7 +665,7 @@ rubato_status rb_device_cuda_open(int number, bool load, struct rb_executor **ou
 	if (device == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "CUDA device: %zu bytes", sizeof(*device));
 	device->base.ops = &device_ops;
-	err = rb_cuda_context_open(&cuda, found, &device->context);
+	err = rb_cuda_context_open(&cuda, found, &device->context, &device->lane);
 	if (err != RUBATO_OK) {
 		free(device);
 		return err;
