@@ -563,14 +563,27 @@ static rubato_status schedule_stage(const struct rb_plan *plan, const struct rb_
  * in its cache from a reduction to the copies of its result. */
 #define DEVICE_CHUNK_BYTES (8u << 20)
 
+/* Of one rank alone, mostly. */
+static bool is_local(const struct rb_plan *plan)
+{
+	for (uint32_t i = 0; i < plan->schedule.step_count; i++) {
+		enum rb_step_kind kind = (enum rb_step_kind)plan->schedule.steps[i].kind;
+
+		if (kind != RB_STEP_COPY && kind != RB_STEP_REDUCE)
+			return false;
+	}
+	return plan->scratch_bytes == 0;
+}
+
 /* Where all ranks work in each other's buffers on devices, as all know, and send nothing besides,
  * chunks that suit processors are too short. */
-static void layout_for_devices(struct rb_plan *staged)
+static void layout_for_devices(const struct rb_plan *plan, struct rb_plan *staged)
 {
 	uint64_t chunk = DEVICE_CHUNK_BYTES / staged->key.element_bytes;
+	bool direct = (plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) != 0 &&
+		      !plan->algorithm->by_node;
 
-	if ((staged->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) && !staged->algorithm->by_node &&
-	    staged->kinds[RB_BUF_IN] == RB_MEMORY_DEVICE &&
+	if ((direct || is_local(plan)) && staged->kinds[RB_BUF_IN] == RB_MEMORY_DEVICE &&
 	    staged->kinds[RB_BUF_OUT] == RB_MEMORY_DEVICE && staged->layout.chunk < chunk)
 		staged->layout.chunk = chunk;
 }
@@ -592,7 +605,7 @@ static rubato_status staged_make(const struct rb_plan *plan, const struct rb_sta
 	memcpy(staged->kinds, staging->kinds, sizeof(staged->kinds));
 	staged->ways = staging->ways;
 	RB_TRY(schedule_stage(plan, &deep, &staged->schedule));
-	layout_for_devices(staged);
+	layout_for_devices(plan, staged);
 	RB_TRY(derived_allocate(staged));
 	derive(staged, plan->key.element_bytes);
 	return RUBATO_OK;
