@@ -26,6 +26,8 @@ static rubato_status join_and_train(const struct tr_options *options, int line_f
 
 	/* The same bits on every run: algorithms are not chosen by what was measured. */
 	(void)setenv("RUBATO_MEASURE", "0", 0);
+	/* To load a kernel when it is first used may wait for streams which wait for peers. */
+	(void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 	TR_TRY(tr_check(error, rubato_init(&comm, NULL), "joining the job"));
 	*first = rubato_rank(comm) == 0;
 	err = tr_train(comm, options, NULL, line_fd, error);
