@@ -198,28 +198,27 @@ static rubato_status many(rubato_comm *comm)
 
 /* ---- What a communicator that does nothing costs a step ---- */
 
-#define STEP_KERNELS 200u
+#define STEP_COPIES 200u
 #define STEP_BYTES (UINT64_C(8) << 20)
-#define STEPS 100u
+#define STEPS 200u
 
 /* What a step of training is to a device: many small things on a stream, and a wait for it. */
 static double step_us(void)
 {
 	CUstream stream = cuda_app_stream(&app);
 	void *a = cuda_app_alloc(&app, STEP_BYTES), *b = cuda_app_alloc(&app, STEP_BYTES);
-	uint32_t steps = app.fake_control == NULL ? STEPS : 5; /* A processor copies. */
+	uint32_t steps = app.fake_control == NULL ? STEPS : 4; /* A processor copies. */
 	uint64_t ns[STEPS];
 
-	for (uint32_t i = 0; i < steps + 5; i++) {
+	for (uint32_t i = 0; i < 2 * steps; i++) { /* The first half warms all up. */
 		uint64_t start = rb_clock_ns();
 
-		for (uint32_t k = 0; k < STEP_KERNELS; k++)
+		for (uint32_t k = 0; k < STEP_COPIES; k++)
 			CUDA_APP(&app, cuMemcpyAsync, (CUdeviceptr)(uintptr_t)(k % 2 ? a : b),
 				 (CUdeviceptr)(uintptr_t)(k % 2 ? b : a), STEP_BYTES >> k % 8,
 				 stream);
 		CUDA_APP(&app, cuStreamSynchronize, stream);
-		if (i >= 5)
-			ns[i - 5] = rb_clock_ns() - start;
+		ns[i % steps] = rb_clock_ns() - start;
 	}
 	cuda_app_free(&app, a);
 	cuda_app_free(&app, b);
@@ -227,26 +226,33 @@ static double step_us(void)
 	return median_us(ns, steps);
 }
 
-static double step_alone_us; /* Before there was a communicator. */
+static double step_before_us, step_beside_us; /* Without a communicator; beside one. */
 static atomic_bool idle_over;
 
 /* The other ranks sleep meanwhile: it is the library's thread that may disturb. */
 static rubato_status idle(rubato_comm *comm)
 {
-	double us;
-
-	while (rubato_rank(comm) > 0 && !processes && !idle_over)
+	if (rubato_rank(comm) == 0) {
+		step_beside_us = step_us();
+		idle_over = true;
+		moves++;
+	}
+	while (!processes && !idle_over)
 		usleep(1000);
-	if (rubato_rank(comm) > 0)
-		return rubato_barrier(comm);
-	us = step_us();
-	idle_over = true;
-	moves++;
-	(void)printf(
-		"a step of %u copies: %.1f us without a communicator, %.1f beside an idle one: "
-		"%.3f\n",
-		STEP_KERNELS, step_alone_us, us, us / step_alone_us);
 	return rubato_barrier(comm);
+}
+
+static void idle_say(void)
+{
+	double after_us;
+
+	cuda_app_enter(&app);
+	after_us = step_us();
+	cuda_app_leave(&app);
+	(void)printf("a step of %u copies: %.1f and %.1f us without a communicator, %.1f beside an "
+		     "idle one: %.3f\n",
+		     STEP_COPIES, step_before_us, after_us, step_beside_us,
+		     2 * step_beside_us / (step_before_us + after_us));
 }
 
 /* What hangs is told, not waited for. */
@@ -329,7 +335,7 @@ int main(int argc, char **argv)
 		return 77;
 	}
 	cuda_app_enter(&app);
-	step_alone_us = step_us();
+	step_before_us = step_us();
 	cuda_app_leave(&app);
 	if (getenv("RUBATO_RANK") != NULL) {
 		rubato_comm *comm;
@@ -340,6 +346,8 @@ int main(int argc, char **argv)
 			err = bench(comm, NULL);
 		if (err == RUBATO_OK)
 			err = rubato_finalize(comm);
+		if (err == RUBATO_OK && step_beside_us > 0)
+			idle_say();
 		if (err != RUBATO_OK)
 			(void)fprintf(stderr, "%s\n", rubato_error_text());
 		return err != RUBATO_OK;
@@ -348,6 +356,7 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "%s\n", rubato_error_text());
 		return 1;
 	}
+	idle_say();
 	cuda_app_close(&app);
 	return 0;
 }
