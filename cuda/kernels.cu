@@ -926,6 +926,7 @@ __device__ __forceinline__ void gate(const struct rb_cuda_gate &call)
 	word_write(call.reached, call.value);
 	while ((int32_t)(word_read(call.opened) - call.value) < 0)
 		__nanosleep(200);
+	word_write(call.passed, call.value);
 }
 
 } /* namespace */

@@ -78,13 +78,14 @@ struct rb_cuda_adam {
 };
 
 /*
- * rb_gate, of one thread: says that the stream has come to it, then holds it up until `opened` has
- * come to `value`; both words only grow, and may wrap. It is how streams of the application wait
- * for the host: what the driver has for that, cuStreamWaitValue32, holds up others' streams, too
- * (docs/gpu.md).
+ * rb_gate, of one thread: says that the stream has come to it, holds it up until `opened` has come
+ * to `value`, and says that it goes on. The words only grow, and may wrap; they are the host's. It
+ * is how streams of the application wait for the host: what the driver has for that,
+ * cuStreamWaitValue32, holds up others' streams, too (docs/gpu.md).
  */
 struct rb_cuda_gate {
-	uint32_t *reached; /* Becomes `value`. The host's memory, as the next. */
+	uint32_t *reached; /* Becomes `value` first; */
+	uint32_t *passed;  /* and this last. */
 	const uint32_t *opened;
 	uint32_t value, reserved; /* 0. */
 };

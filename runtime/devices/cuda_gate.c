@@ -13,14 +13,14 @@
 struct gate {
 	struct rb_gate base;
 	struct rb_cuda_context *context;
-	/* The stream writes how many gates it has reached, and goes on when as many have been
-	 * opened. So to look is to read. */
+	/* The stream writes how many gates it has reached and passed, and goes on when as many have
+	 * been opened. So to look is to read. */
 	struct gate_words {
 		_Alignas(64) _Atomic uint32_t reached;
-		_Atomic uint32_t opened;
+		_Atomic uint32_t passed, opened;
 	} * words;
 	uint32_t passes, looks;
-	CUevent passed; /* That, or what went wrong before it. */
+	CUstream stream; /* The last. */
 	bool taken;
 };
 
@@ -35,6 +35,7 @@ static rubato_status gate_close(struct gate *gate, CUstream stream)
 	const struct rb_cuda_driver *cuda = &gate->context->cuda;
 	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 	struct rb_cuda_gate call = { .reached = (uint32_t *)&gate->words->reached,
+				     .passed = (uint32_t *)&gate->words->passed,
 				     .opened = (uint32_t *)&gate->words->opened };
 	void *parameters[] = { &call };
 
@@ -46,8 +47,8 @@ static rubato_status gate_close(struct gate *gate, CUstream stream)
 	call.value = gate->passes + 1;
 	RB_CUDA_TRY(cuda, cuLaunchKernel, gate->context->gate, 1, 1, 1, 1, 1, 1, 0, stream,
 		    parameters, NULL);
-	gate->passes = call.value;
-	RB_CUDA_TRY(cuda, cuEventRecord, gate->passed, stream);
+	gate->stream = stream;
+	gate->passes = call.value; /* Nothing of ours is behind it: that would hold others up. */
 	return RUBATO_OK;
 }
 
@@ -71,14 +72,25 @@ static bool is_awaited(const struct gate *gate)
 	return atomic_load_explicit(&gate->words->reached, memory_order_acquire) != gate->passes;
 }
 
-static bool gate_awaited(const struct rb_gate *base)
+static bool has_passed(const struct gate *gate)
 {
-	return is_awaited((const struct gate *)base);
+	return atomic_load_explicit(&gate->words->passed, memory_order_acquire) == gate->passes;
 }
 
-static CUresult passed(const struct gate *gate)
+/* On its own stream what it writes comes in order; on two it might not. */
+static bool gate_awaited(const struct rb_gate *base, const void *stream)
 {
-	return gate->context->cuda.p_cuEventQuery(gate->passed);
+	const struct gate *gate = (const struct gate *)base;
+
+	return is_awaited(gate) || (stream != gate->stream && !has_passed(gate));
+}
+
+/* What became of the device any call tells; this one asks for nothing else. */
+static CUresult device_state(const struct rb_cuda_context *context)
+{
+	CUresult result = context->cuda.p_cuStreamQuery(context->streams[RB_CUDA_OTHER]);
+
+	return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
 static rubato_status gate_look(struct rb_gate *base, bool *reached)
@@ -91,11 +103,11 @@ static rubato_status gate_look(struct rb_gate *base, bool *reached)
 	if (*reached || ++gate->looks % LOOKS_PER_QUERY != 0)
 		return RUBATO_OK;
 	rb_cuda_enter(gate->context);
-	result = passed(gate);
+	result = device_state(gate->context);
 	rb_cuda_leave(gate->context);
-	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
-		return RUBATO_OK;
-	return rb_cuda_failed(&gate->context->cuda, "cuEventQuery", result);
+	return result == CUDA_SUCCESS
+		       ? RUBATO_OK
+		       : rb_cuda_failed(&gate->context->cuda, "cuStreamQuery", result);
 }
 
 static void gate_open(struct rb_gate *base)
@@ -124,14 +136,6 @@ static const struct rb_gate_ops gate_ops = {
 	.free = gate_free,
 };
 
-static void gates_free(const struct rb_cuda_context *context, struct rb_cuda_gates *gates)
-{
-	for (uint32_t i = 0; i < GATES; i++)
-		if (gates->gates[i].passed != NULL)
-			(void)context->cuda.p_cuEventDestroy(gates->gates[i].passed);
-	free(gates);
-}
-
 /* The words are a room of the context's, which ends with it. */
 static rubato_status gates_fill(struct rb_cuda_context *context, struct rb_cuda_gates *gates)
 {
@@ -147,7 +151,6 @@ static rubato_status gates_fill(struct rb_cuda_context *context, struct rb_cuda_
 		gate->base.ops = &gate_ops;
 		gate->context = context;
 		gate->words = &gates->words[i];
-		RB_CUDA_TRY(&context->cuda, cuEventCreate, &gate->passed, CU_EVENT_DISABLE_TIMING);
 	}
 	return RUBATO_OK;
 }
@@ -161,13 +164,11 @@ rubato_status rb_cuda_gates_make(struct rb_cuda_context *context)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "gates of streams: %zu bytes", sizeof(*gates));
 	rb_cuda_enter(context);
 	err = gates_fill(context, gates);
-	if (err != RUBATO_OK) {
-		rb_cuda_rooms_free(context, gates);
-		gates_free(context, gates);
-	}
 	rb_cuda_leave(context);
-	if (err != RUBATO_OK)
+	if (err != RUBATO_OK) {
+		free(gates);
 		return err;
+	}
 	rb_lock_take(&context->lock);
 	gates->next = context->gates;
 	context->gates = gates;
@@ -182,7 +183,8 @@ static struct gate *gate_take(struct rb_cuda_context *context)
 	rb_lock_take(&context->lock);
 	for (struct rb_cuda_gates *g = context->gates; g != NULL && found == NULL; g = g->next)
 		for (uint32_t i = 0; i < GATES && found == NULL; i++)
-			found = g->gates[i].taken || is_awaited(&g->gates[i]) ? NULL : &g->gates[i];
+			found = g->gates[i].taken || !has_passed(&g->gates[i]) ? NULL
+									       : &g->gates[i];
 	if (found != NULL)
 		found->taken = true;
 	rb_lock_drop(&context->lock);
@@ -210,12 +212,13 @@ bool rb_cuda_gates_close(struct rb_cuda_context *context)
 		for (uint32_t i = 0; i < GATES; i++) {
 			const struct gate *gate = &gates->gates[i];
 
-			while (passed(gate) == CUDA_ERROR_NOT_READY && rb_clock_ns() < until)
+			while (!has_passed(gate) && device_state(context) == CUDA_SUCCESS &&
+			       rb_clock_ns() < until)
 				rb_yield();
-			all &= passed(gate) != CUDA_ERROR_NOT_READY;
+			all &= has_passed(gate) || device_state(context) != CUDA_SUCCESS;
 		}
 		context->gates = gates->next;
-		gates_free(context, gates);
+		free(gates);
 	}
 	return all;
 }

@@ -13,8 +13,9 @@ struct rb_gate_ops {
 	/* Puts the gate on the stream: shut. It was open, and no stream has yet to come to it. If
 	 * this fails, nothing holds the stream up. */
 	rubato_status (*shut)(struct rb_gate *gate, void *stream);
-	/* A stream has yet to come to it, open as it may be: it cannot be shut, only freed. */
-	bool (*awaited)(const struct rb_gate *gate);
+	/* A stream has yet to come to it, or another than this one to pass it: it cannot be shut on
+	 * this one, only freed, open as it may be. */
+	bool (*awaited)(const struct rb_gate *gate, const void *stream);
 	/* *reached: what was on the stream before it is over. */
 	rubato_status (*look)(struct rb_gate *gate, bool *reached);
 	void (*open)(struct rb_gate *gate); /* Also one that is open. From any thread. */

@@ -94,11 +94,11 @@ static void streams_open(struct rubato_comm *comm)
 }
 
 /* Its last start was cancelled, and the stream of that has yet to come by. */
-static void gate_leave(struct rubato_op *op)
+static void gate_leave(struct rubato_op *op, const void *stream)
 {
 	struct rb_gate *gate = op->stream.gate;
 
-	if (gate == NULL || !gate->ops->awaited(gate))
+	if (gate == NULL || !gate->ops->awaited(gate, stream))
 		return;
 	gate->ops->free(gate);
 	op->stream.gate = NULL;
@@ -106,7 +106,7 @@ static void gate_leave(struct rubato_op *op)
 
 rubato_status rb_op_start_on(struct rubato_op *op, void *stream)
 {
-	gate_leave(op);
+	gate_leave(op, stream);
 	RB_TRY(rb_op_rooms(op));
 	RB_TRY(op->stream.gate->ops->shut(op->stream.gate, stream));
 	streams_open(op->comm);

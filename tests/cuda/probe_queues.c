@@ -88,6 +88,7 @@ static struct {
 static void gate_put_on(CUstream stream, uint32_t number, uint32_t value)
 {
 	struct rb_cuda_gate gate = { .reached = &words[1 + number],
+				     .passed = &words[2 + STREAMS_MAX + number],
 				     .opened = words,
 				     .value = value };
 	void *parameters[] = { &gate };

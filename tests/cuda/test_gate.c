@@ -16,13 +16,13 @@
 #define PATIENCE_NS (UINT64_C(20) * 1000000000)
 
 struct words { /* Those of the gate stand between others. */
-	uint32_t before, reached, between, opened, behind;
+	uint32_t before, reached, between, opened, again, passed, behind;
 };
 
 struct opener {
 	struct words *words;
 	uint32_t value;
-	atomic_bool seen; /* That it was reached; then it is opened. */
+	atomic_bool seen; /* That it was reached, and not passed; then it is opened. */
 };
 
 static void *opener_main(void *arg)
@@ -34,21 +34,27 @@ static void *opener_main(void *arg)
 	       rb_clock_ns() < until)
 		(void)usleep(10);
 	(void)usleep(3000);
-	opener->seen = __atomic_load_n(&opener->words->reached, __ATOMIC_ACQUIRE) == opener->value;
+	opener->seen =
+		__atomic_load_n(&opener->words->reached, __ATOMIC_ACQUIRE) == opener->value &&
+		__atomic_load_n(&opener->words->passed, __ATOMIC_ACQUIRE) != opener->value;
 	__atomic_store_n(&opener->words->opened, opener->value, __ATOMIC_RELEASE);
 	return NULL;
 }
 
 static void gate_run(struct words *words, uint32_t value)
 {
-	const struct rb_cuda_gate gate = { &words->reached, &words->opened, value, 0 };
+	const struct rb_cuda_gate gate = { &words->reached, &words->passed, &words->opened, value,
+					   0 };
 	const struct launcher_span spans[] = { { &words->reached, 4, true },
+					       { &words->passed, 4, true },
 					       { &words->opened, 4, false } };
-	const char *error = launcher_run("rb_gate", 1, 1, &gate, sizeof(gate), spans, 2);
+	const char *error = launcher_run("rb_gate", 1, 1, &gate, sizeof(gate), spans, 3);
 
 	ck_assert_msg(error == NULL, "%s", error);
 	ck_assert_uint_eq(words->reached, value);
-	ck_assert(words->before == 77 && words->between == 78 && words->behind == 79);
+	ck_assert_uint_eq(words->passed, value);
+	ck_assert(words->before == 77 && words->between == 78 && words->again == 78 &&
+		  words->behind == 79);
 }
 
 START_TEST(a_gate_waits_until_it_is_opened)
@@ -61,7 +67,8 @@ START_TEST(a_gate_waits_until_it_is_opened)
 		struct opener opener = { .words = words, .value = values[i] };
 		pthread_t thread;
 
-		*words = (struct words) { 77, values[i] - 1, 78, values[i] - 1, 79 };
+		*words = (struct words) { 77, values[i] - 1, 78, values[i] - 1,
+					  78, values[i] - 1, 79 };
 		ck_assert_int_eq(pthread_create(&thread, NULL, opener_main, &opener), 0);
 		gate_run(words, values[i]);
 		/* Else it had gone on before. */
@@ -78,7 +85,7 @@ START_TEST(an_open_gate_holds_nothing_up)
 	struct words *words = launcher_memory(sizeof(*words));
 
 	for (uint32_t further = 0; further < 3; further++) {
-		*words = (struct words) { 77, 5, 78, UINT32_MAX + further, 79 };
+		*words = (struct words) { 77, 5, 78, UINT32_MAX + further, 78, 5, 79 };
 		gate_run(words, UINT32_MAX);
 	}
 	launcher_forget(words);

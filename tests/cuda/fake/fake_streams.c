@@ -71,6 +71,11 @@ static void carry_out(struct item *item)
 	case LAUNCH:
 		emulated_launch(item->kernel->kernel, item->grid, item->block, item->parameters);
 		break;
+	case GATE:
+		__atomic_store_n(
+			((const struct rb_cuda_gate *)(const void *)item->parameters)->passed,
+			item->value, __ATOMIC_RELEASE);
+		break;
 	case CALL:
 		item->call(item->arg != NULL ? item->arg : item->parameters);
 		break;
@@ -496,8 +501,10 @@ EXPORT CUresult cuLaunchKernel(CUfunction kernel, unsigned int grid_x, unsigned 
 	if (grid_x == 0 || block_x == 0 || block_x > 1024 ||
 	    grid_y * grid_z * block_y * block_z != 1 || shared_bytes != 0 || extra != NULL)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	if (kernel->kernel == emulated_find("rb_gate"))
+	if (kernel->kernel == emulated_find("rb_gate")) {
 		item.what = GATE;
+		item.value = ((const struct rb_cuda_gate *)parameters[0])->value;
+	}
 	memcpy(copy, parameters[0], kernel->parameter_bytes);
 	parameters_reach(fake_device(fake_current()), copy, kernel->parameter_bytes);
 	return enqueue(stream, &item, copy, kernel->parameter_bytes);
