@@ -3,7 +3,8 @@
  *
  * No processor may touch its memory: who does, faults there. Its streams do later what they are
  * given, so what does not wait for them sees old values. It computes by PyTorch's own fallback, on
- * the host; what is asked for with non_blocking, and copies of tensors with gaps, stay under way.
+ * the host; what is asked for with non_blocking, and copies of tensors with gaps, stay under way, as
+ * those within the device do.
  *
  * Operations for tests: late::sleep (the current stream does nothing for so long), late::stream
  * (makes another stream current, and returns which it was), late::plant (from now on the device
@@ -40,7 +41,8 @@ using c10::Stream;
 
 constexpr DeviceType LATE = DeviceType::PrivateUse1;
 constexpr size_t STREAMS = 5; /* The first is the default one. */
-/* How long copies with gaps are under way: with a fault planted so long that it must show. */
+/* How long copies with gaps, and those within the device, are under way: with a fault planted so
+ * long that it must show. */
 constexpr uint64_t GAPS_US = 20000, PLANTED_US = 3000000;
 
 std::atomic<bool> planted_query { false }, planted_synchronize { false };
@@ -354,6 +356,8 @@ at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool non_bloc
 	if (to.numel() == 0)
 		return to;
 	at::Tensor values = from.expand(to.sizes());
+	if (to.device().type() == LATE && from.device().type() == LATE)
+		nap(GAPS_US);
 	if (to.device().type() != LATE)
 		to.copy_(to_host(values));
 	else if (from.device().type() != LATE)

@@ -63,6 +63,23 @@ class Devices(unittest.TestCase):
         for part, expected in zip(parts, every((N, 3))):
             self.same(part, expected[R])
 
+    @unittest.skipIf(device.NAME == "cuda", "a real driver counts nothing")
+    def test_whether_the_host_has_a_part(self):
+        """In the second call: the first one makes what it needs."""
+        if N == 1:
+            return
+        for dtype in (torch.float32, torch.bfloat16):
+            tensor = values(R, (1 << 20,), dtype).to("late")
+            dist.all_reduce(tensor)
+            before = device.host_copies()
+            dist.all_reduce(tensor)
+            copies = device.host_copies() - before
+            if device.DIRECT:
+                self.assertEqual(copies, 0)
+            else:
+                self.assertGreaterEqual(copies, 2)
+            self.same(tensor, sum(every((1 << 20,), dtype)) * N)
+
     def test_from_and_to_a_root(self):
         for root in range(N):
             tensor = late(values(R, (7,)))
@@ -183,6 +200,8 @@ class Devices(unittest.TestCase):
         dist.all_reduce(tensor)
         device.plant("")
         self.assertFalse(torch.equal(seen(tensor), sum(every((1000,)))))
+        if device.DIRECT: # Its copies are freed, and that waits for streams.
+            return
         tensor = late(values(R, (6, 4)))[:, 1:3]
         device.plant("synchronize")
         dist.all_reduce(tensor)

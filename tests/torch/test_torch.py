@@ -139,15 +139,22 @@ raise SystemExit(subprocess.call(
      *words, source, "-o", output, "-ltorch_cpu", "-lc10", driver,
      "-Wl,-rpath," + driver.rpartition("/")[0]]))""",
               HERE / "late_device.cpp", device, driver, includes)
-        for count in (1, 2, 3):
-            with self.subTest(count):
-                for words in self.passes(self.job(count, HERE / "ranks_devices.py",
-                                                  LATE_DEVICE=device)):
-                    self.assertIn(ran("ranks_devices.py"), words)
-                    self.assertNotIn("skipped", words)
-        for words in self.passes(self.job(4, HERE / "ranks_training.py", LATE_DEVICE=device,
-                                          DEVICE="late", BACKEND="cpu:rubato,late:rubato")):
-            self.assertIn(ran("ranks_training.py"), words)
+        build("env", "CFLAGS=-DRUBATO_TORCH_CUDA=c10::DeviceType::PrivateUse1", python, "-c",
+              "import os, runpy, sys; os.chdir(sys.argv[1]); sys.argv[:2] = ['setup.py']; "
+              "runpy.run_path('setup.py')", FOLDER / "source", "build_ext", "--force",
+              "--build-lib", FOLDER / "of_cuda")
+        of_cuda, = (FOLDER / "of_cuda/rubato_torch").glob("_backend*.so")
+        for more in ({}, {"BACKEND_OF_CUDA": str(of_cuda)}):
+            for count in (1, 2, 3):
+                with self.subTest(count, **more):
+                    for words in self.passes(self.job(count, HERE / "ranks_devices.py",
+                                                      LATE_DEVICE=device, **more)):
+                        self.assertIn(ran("ranks_devices.py"), words)
+                        self.assertNotIn("skipped", words)
+            for words in self.passes(self.job(4, HERE / "ranks_training.py", LATE_DEVICE=device,
+                                              DEVICE="late", BACKEND="cpu:rubato,late:rubato",
+                                              **more)):
+                self.assertIn(ran("ranks_training.py"), words)
 
     def test_cuda(self):
         """All ranks share a device."""

@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <set>
 
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
+#include <rubato_cuda.h>
 
 #include "devices.hpp"
 #include "failure.hpp"
@@ -150,6 +152,27 @@ rubato_comm *Backend::comm(const char *name) const
 	return comm_;
 }
 
+/* The communicator's device is the first one of CUDA's that a call brings; the others' tensors go
+ * through the host, as all do where there is no such way (RUBATO_CUDA=off says so, too). */
+Reach Backend::reach(const Moment &moment)
+{
+	std::optional<c10::Device> device = device_asked_ ? std::nullopt : moment.cuda();
+
+	if (device) {
+		const char *setting = std::getenv("RUBATO_CUDA");
+
+		device_asked_ = true;
+		if (setting != nullptr && std::string(setting) == "off") {
+			LOG(INFO) << "rubato: RUBATO_CUDA is off: through the host";
+		} else if (rubato_cuda_use(comm_, device->index()) == RUBATO_OK) {
+			device_ = device;
+		} else {
+			LOG(INFO) << "rubato: through the host: " << rubato_error_text();
+		}
+	}
+	return { comm_, device_ };
+}
+
 /* In the order's turn: no other collective of this group runs. */
 void Backend::carry_out(const std::string &name, Timeout timeout, const Moment &moment,
 			const Body &body)
@@ -167,7 +190,7 @@ void Backend::carry_out(const std::string &name, Timeout timeout, const Moment &
 		timeout_ = timeout;
 	}
 	try {
-		body(comm_, name);
+		body(reach(moment), name);
 		behind->finish();
 	} catch (const c10::DistBackendError &) {
 		failed_ = true;

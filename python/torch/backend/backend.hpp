@@ -17,6 +17,7 @@
 #include "memory.hpp"
 #include "messages.hpp"
 #include "order.hpp"
+#include "tensors.hpp"
 
 namespace rubato_torch
 {
@@ -123,7 +124,7 @@ class Backend : public c10d::Backend
 
       private:
 	/* Throws what went wrong. */
-	using Body = std::function<void(rubato_comm *comm, const std::string &name)>;
+	using Body = std::function<void(const Reach &comm, const std::string &name)>;
 	struct What {
 		c10d::OpType type;
 		const char *name;
@@ -134,6 +135,7 @@ class Backend : public c10d::Backend
 	void open(const c10::intrusive_ptr<c10d::Store> &store);
 	rubato_id id_exchange(c10d::Store &store);
 	rubato_comm *comm(const char *name) const;
+	Reach reach(const Moment &moment);
 	WorkPtr call(const What &what, const Tensors &ins, const Tensors &outs, Body body);
 	void carry_out(const std::string &name, Timeout timeout, const Moment &moment,
 		       const Body &body);
@@ -158,6 +160,8 @@ class Backend : public c10d::Backend
 	std::atomic<bool> failed_ { false };
 	uint32_t barriers_ = 0; /* Monitored ones. */
 	Timeout timeout_ { 0 }; /* The communicator's own; 0: it is not known. */
+	bool device_asked_ = false;
+	std::optional<c10::Device> device_; /* Whose memory the communicator takes. */
 };
 
 } // namespace rubato_torch

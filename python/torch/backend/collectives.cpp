@@ -64,10 +64,10 @@ static rubato_type type_of(const at::Tensor &tensor)
 
 /* ---- From all to all ---- */
 
-static void allreduce_one(rubato_comm *comm, const std::string &name, const at::Tensor &tensor,
+static void allreduce_one(const Reach &comm, const std::string &name, const at::Tensor &tensor,
 			  const Reduction &reduction)
 {
-	Dense dense(tensor, true);
+	Dense dense(comm, tensor, true);
 
 	check(rubato_allreduce(comm, dense.data(), dense.data(), count_of(tensor),
 			       reduction.elements.type, reduction.op),
@@ -84,7 +84,7 @@ WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &o)
 	Reduction reduction = reduction_of("allreduce", tensor.scalar_type(), o.reduceOp);
 
 	return call({ OpType::ALLREDUCE, "allreduce", o.timeout, o.asyncOp }, tensors, tensors,
-		    [=](rubato_comm *comm, const std::string &name) {
+		    [=](const Reach &comm, const std::string &name) {
 			    allreduce_one(comm, name, tensor, reduction);
 		    });
 }
@@ -99,7 +99,7 @@ WorkPtr Backend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoal
 		reductions.push_back(reduction_of(word, tensor.scalar_type(), o.reduceOp));
 	}
 	return call({ OpType::ALLREDUCE_COALESCED, word, o.timeout, o.asyncOp }, tensors, tensors,
-		    [=](rubato_comm *comm, const std::string &name) {
+		    [=](const Reach &comm, const std::string &name) {
 			    for (size_t i = 0; i < tensors.size(); i++)
 				    allreduce_one(comm, name, tensors[i], reductions[i]);
 		    });
@@ -108,18 +108,18 @@ WorkPtr Backend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoal
 WorkPtr Backend::barrier(const c10d::BarrierOptions &o)
 {
 	return call({ OpType::BARRIER, "barrier", o.timeout, o.asyncOp }, {}, {},
-		    [](rubato_comm *comm, const std::string &name) {
+		    [](const Reach &comm, const std::string &name) {
 			    check(rubato_barrier(comm), name);
 		    });
 }
 
 /* All ranks know all counts, so they agree on which of the two it is. */
-static void allgather_blocks(rubato_comm *comm, const std::string &name, const Tensors &outs,
+static void allgather_blocks(const Reach &comm, const std::string &name, const Tensors &outs,
 			     const at::Tensor &in)
 {
 	std::vector<uint64_t> counts = counts_of(outs);
-	Dense from(in, true);
-	Blocks to(outs, false);
+	Dense from(comm, in, true);
+	Blocks to(comm, outs, false);
 
 	check(all_equal(counts)
 		      ? rubato_allgather(comm, from.data(), to.data(), counts[0], type_of(in))
@@ -139,7 +139,7 @@ WorkPtr Backend::allgather(std::vector<Tensors> &outs, Tensors &ins,
 	blocks_check("allgather", outs[0], in);
 	count_check("allgather", in.numel(), outs[0][size_t(rank_)].numel());
 	return call({ OpType::ALLGATHER, "allgather", o.timeout, o.asyncOp }, ins, outs[0],
-		    [in, to = outs[0]](rubato_comm *comm, const std::string &name) {
+		    [in, to = outs[0]](const Reach &comm, const std::string &name) {
 			    allgather_blocks(comm, name, to, in);
 		    });
 }
@@ -167,16 +167,16 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outs, Tensors &ins,
 		count_check(word, ins[i].numel(), by_input[i][size_t(rank_)].numel());
 	}
 	return call({ OpType::ALLGATHER_COALESCED, word, o.timeout, o.asyncOp }, ins, all,
-		    [by_input, from = ins](rubato_comm *comm, const std::string &name) {
+		    [by_input, from = ins](const Reach &comm, const std::string &name) {
 			    for (size_t i = 0; i < from.size(); i++)
 				    allgather_blocks(comm, name, by_input[i], from[i]);
 		    });
 }
 
-static void allgather_whole(rubato_comm *comm, const std::string &name, const at::Tensor &out,
+static void allgather_whole(const Reach &comm, const std::string &name, const at::Tensor &out,
 			    const at::Tensor &in)
 {
-	Dense from(in, true), to(out, false);
+	Dense from(comm, in, true), to(comm, out, false);
 
 	check(rubato_allgather(comm, from.data(), to.data(), count_of(in), type_of(in)), name);
 	to.keep();
@@ -188,7 +188,7 @@ WorkPtr Backend::_allgather_base(at::Tensor &out, at::Tensor &in, const c10d::Al
 	tensor_check("allgather", out);
 	whole_check("allgather", out, in, size_);
 	return call({ OpType::_ALLGATHER_BASE, "allgather", o.timeout, o.asyncOp }, { in }, { out },
-		    [out, in](rubato_comm *comm, const std::string &name) {
+		    [out, in](const Reach &comm, const std::string &name) {
 			    allgather_whole(comm, name, out, in);
 		    });
 }
@@ -211,7 +211,7 @@ WorkPtr Backend::allgather_into_tensor_coalesced(Tensors &outs, Tensors &ins,
 	for (size_t i = 0; i < ins.size(); i++)
 		whole_check(word, outs[i], ins[i], size_);
 	return call({ OpType::_ALLGATHER_BASE, word, o.timeout, o.asyncOp }, ins, outs,
-		    [to = outs, from = ins](rubato_comm *comm, const std::string &name) {
+		    [to = outs, from = ins](const Reach &comm, const std::string &name) {
 			    for (size_t i = 0; i < from.size(); i++)
 				    allgather_whole(comm, name, to[i], from[i]);
 		    });
@@ -229,10 +229,10 @@ WorkPtr Backend::reduce_scatter(Tensors &outs, std::vector<Tensors> &ins,
 	count_check("reduce_scatter", out.numel(), ins[0][size_t(rank_)].numel());
 	return call({ OpType::REDUCE_SCATTER, "reduce_scatter", o.timeout, o.asyncOp }, ins[0],
 		    outs,
-		    [out, blocks = ins[0], reduction](rubato_comm *comm, const std::string &name) {
+		    [out, blocks = ins[0], reduction](const Reach &comm, const std::string &name) {
 			    std::vector<uint64_t> counts = counts_of(blocks);
-			    Blocks from(blocks, true);
-			    Dense to(out, false);
+			    Blocks from(comm, blocks, true);
+			    Dense to(comm, out, false);
 			    rubato_type type = reduction.elements.type;
 
 			    check(all_equal(counts)
@@ -246,10 +246,10 @@ WorkPtr Backend::reduce_scatter(Tensors &outs, std::vector<Tensors> &ins,
 		    });
 }
 
-static void reduce_scatter_whole(rubato_comm *comm, const std::string &name, const at::Tensor &out,
+static void reduce_scatter_whole(const Reach &comm, const std::string &name, const at::Tensor &out,
 				 const at::Tensor &in, const Reduction &reduction)
 {
-	Dense from(in, true), to(out, false);
+	Dense from(comm, in, true), to(comm, out, false);
 
 	check(rubato_reduce_scatter(comm, from.data(), to.data(), count_of(out),
 				    reduction.elements.type, reduction.op),
@@ -267,7 +267,7 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor &out, at::Tensor &in,
 
 	return call({ OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", o.timeout, o.asyncOp },
 		    { in }, { out },
-		    [out, in, reduction](rubato_comm *comm, const std::string &name) {
+		    [out, in, reduction](const Reach &comm, const std::string &name) {
 			    reduce_scatter_whole(comm, name, out, in, reduction);
 		    });
 }
@@ -285,7 +285,7 @@ WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outs, Tensors &ins,
 	}
 	return call(
 		{ OpType::_REDUCE_SCATTER_BASE, word, o.timeout, o.asyncOp }, ins, outs,
-		[to = outs, from = ins, reductions](rubato_comm *comm, const std::string &name) {
+		[to = outs, from = ins, reductions](const Reach &comm, const std::string &name) {
 			for (size_t i = 0; i < from.size(); i++)
 				reduce_scatter_whole(comm, name, to[i], from[i], reductions[i]);
 		});
@@ -300,10 +300,10 @@ WorkPtr Backend::alltoall(Tensors &outs, Tensors &ins, const c10d::AllToAllOptio
 	blocks_check("alltoall", outs, ins[0]);
 	/* A rank knows its own counts only, so even ones go this way, too. */
 	return call({ OpType::ALLTOALL, "alltoall", o.timeout, o.asyncOp }, ins, outs,
-		    [out_list = outs, in_list = ins](rubato_comm *comm, const std::string &name) {
+		    [out_list = outs, in_list = ins](const Reach &comm, const std::string &name) {
 			    std::vector<uint64_t> sent = counts_of(in_list);
 			    std::vector<uint64_t> received = counts_of(out_list);
-			    Blocks from(in_list, true), to(out_list, false);
+			    Blocks from(comm, in_list, true), to(comm, out_list, false);
 
 			    check(rubato_alltoallv(comm, from.data(), sent.data(), nullptr,
 						   to.data(), received.data(), nullptr,
@@ -351,8 +351,8 @@ WorkPtr Backend::alltoall_base(at::Tensor &out, at::Tensor &in, Splits &out_spli
 	std::vector<uint64_t> received = split_counts(out, out_splits, size_);
 
 	return call({ OpType::ALLTOALL_BASE, "alltoall", o.timeout, o.asyncOp }, { in }, { out },
-		    [=](rubato_comm *comm, const std::string &name) {
-			    Dense from(in, true), to(out, false);
+		    [=](const Reach &comm, const std::string &name) {
+			    Dense from(comm, in, true), to(comm, out, false);
 
 			    check(even ? rubato_alltoall(comm, from.data(), to.data(), sent[0],
 							 type_of(in))
@@ -373,8 +373,8 @@ WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &o)
 
 	root_check("broadcast", o.rootRank);
 	return call({ OpType::BROADCAST, "broadcast", o.timeout, o.asyncOp }, tensors, tensors,
-		    [=](rubato_comm *comm, const std::string &name) {
-			    Dense dense(tensor, rubato_rank(comm) == root);
+		    [=](const Reach &comm, const std::string &name) {
+			    Dense dense(comm, tensor, rubato_rank(comm) == root);
 
 			    check(rubato_broadcast(comm, dense.data(), count_of(tensor),
 						   type_of(tensor), root),
@@ -391,8 +391,8 @@ WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &o)
 
 	root_check("reduce", o.rootRank);
 	return call({ OpType::REDUCE, "reduce", o.timeout, o.asyncOp }, tensors, tensors,
-		    [=](rubato_comm *comm, const std::string &name) {
-			    Dense dense(tensor, true);
+		    [=](const Reach &comm, const std::string &name) {
+			    Dense dense(comm, tensor, true);
 
 			    check(rubato_reduce(comm, dense.data(), dense.data(), count_of(tensor),
 						reduction.elements.type, reduction.op, root),
@@ -418,14 +418,14 @@ WorkPtr Backend::gather(std::vector<Tensors> &outs, Tensors &ins, const c10d::Ga
 			count_check("gather", block.numel(), in.numel());
 	}
 	return call({ OpType::GATHER, "gather", o.timeout, o.asyncOp }, ins, to,
-		    [=](rubato_comm *comm, const std::string &name) {
-			    Dense from(in, true);
+		    [=](const Reach &comm, const std::string &name) {
+			    Dense from(comm, in, true);
 
 			    if (to.empty())
 				    return check(rubato_gather(comm, from.data(), nullptr,
 							       count_of(in), type_of(in), root),
 						 name);
-			    Blocks blocks(to, false);
+			    Blocks blocks(comm, to, false);
 			    check(rubato_gather(comm, from.data(), blocks.data(), count_of(in),
 						type_of(in), root),
 				  name);
@@ -446,8 +446,8 @@ WorkPtr Backend::gather_single(at::Tensor &out, at::Tensor &in, const c10d::Gath
 	}
 	return call({ OpType::GATHER, "gather", o.timeout, o.asyncOp }, { in },
 		    here ? Tensors { out } : Tensors {},
-		    [=](rubato_comm *comm, const std::string &name) {
-			    Dense from(in, true), to(here ? out : in, false);
+		    [=](const Reach &comm, const std::string &name) {
+			    Dense from(comm, in, true), to(comm, here ? out : in, false);
 
 			    check(rubato_gather(comm, from.data(), here ? to.data() : nullptr,
 						count_of(in), type_of(in), root),
@@ -473,15 +473,15 @@ WorkPtr Backend::scatter(Tensors &outs, std::vector<Tensors> &ins, const c10d::S
 			count_check("scatter", block.numel(), out.numel());
 	}
 	return call({ OpType::SCATTER, "scatter", o.timeout, o.asyncOp }, from, outs,
-		    [=](rubato_comm *comm, const std::string &name) {
-			    Dense to(out, false);
+		    [=](const Reach &comm, const std::string &name) {
+			    Dense to(comm, out, false);
 
 			    if (from.empty()) {
 				    check(rubato_scatter(comm, nullptr, to.data(), count_of(out),
 							 type_of(out), root),
 					  name);
 			    } else {
-				    Blocks blocks(from, true);
+				    Blocks blocks(comm, from, true);
 
 				    check(rubato_scatter(comm, blocks.data(), to.data(),
 							 count_of(out), type_of(out), root),

@@ -26,6 +26,15 @@ bool within_reach(const at::Tensor &tensor)
 	return type == at::kCPU || (type != at::kMeta && c10::impl::hasDeviceGuardImpl(type));
 }
 
+#ifndef RUBATO_TORCH_CUDA
+#define RUBATO_TORCH_CUDA c10::DeviceType::CUDA
+#endif
+
+bool is_cuda(c10::Device device)
+{
+	return device.type() == RUBATO_TORCH_CUDA;
+}
+
 static void devices_add(std::vector<c10::Device> &devices, const std::vector<at::Tensor> &tensors)
 {
 	for (const at::Tensor &tensor : tensors)
@@ -55,6 +64,16 @@ Moment::Moment(std::initializer_list<const std::vector<at::Tensor> *> lists)
 		events_->emplace_back(device.type());
 		events_->back().record(VirtualGuardImpl(device.type()).getStream(device));
 	}
+}
+
+std::optional<c10::Device> Moment::cuda() const
+{
+	if (events_ == nullptr)
+		return std::nullopt;
+	for (const c10::Event &event : *events_)
+		if (is_cuda(event.device()))
+			return event.device();
+	return std::nullopt;
 }
 
 /* By looks, as no device's event can be waited for with a bound. */

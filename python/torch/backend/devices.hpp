@@ -11,6 +11,7 @@
 #include <chrono>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class Moment
 {
       public:
 	explicit Moment(std::initializer_list<const std::vector<at::Tensor> *> lists);
+	/* One of CUDA's among the devices. */
+	std::optional<c10::Device> cuda() const;
 
       private:
 	friend class Behind;
@@ -49,6 +52,9 @@ class Behind
 
 /* Whether there is a way to the tensor's memory: the host's, or that of a device with streams. */
 bool within_reach(const at::Tensor &tensor);
+/* Whether the library may know a way of its own to its memory, CUDA's. Tests say that it does for
+ * another device, whose memory is a driver's of theirs. */
+bool is_cuda(c10::Device device);
 /* Those that are not the host, each once. */
 std::vector<c10::Device> devices_of(const std::vector<at::Tensor> &tensors);
 

@@ -23,7 +23,8 @@ Message::Message(std::shared_ptr<Messages> messages, std::string name, c10d::OpT
 {
 	Behind behind(moment_, name_, timeout_);
 
-	memory_ = std::make_unique<Dense>(tensor_, type == c10d::OpType::SEND);
+	memory_ = std::make_unique<Dense>(Reach { messages_->comm_, {} }, tensor_,
+					  type == c10d::OpType::SEND);
 	behind.finish();
 }
 

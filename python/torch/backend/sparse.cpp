@@ -89,7 +89,7 @@ WorkPtr Backend::sparse_allreduce(Tensors &tensors, const c10d::AllreduceOptions
 		(op == RUBATO_SUM || op == RUBATO_AVG) && tensor.scalar_type() != at::kBool,
 		"rubato: ", word, ": of sparse tensors only sums and averages are supported");
 	return call({ c10d::OpType::ALLREDUCE, word, o.timeout, o.asyncOp }, tensors, tensors,
-		    [=](rubato_comm *comm, const std::string &name) {
+		    [=](const Reach &comm, const std::string &name) {
 			    add_up(comm, name, tensor, op == RUBATO_AVG);
 		    });
 }

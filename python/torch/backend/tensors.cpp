@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include "devices.hpp"
@@ -111,18 +112,35 @@ Reduction reduction_of(const char *name, at::ScalarType type, const c10d::Reduce
 				    type, " is not supported");
 }
 
-static bool lies_dense(const at::Tensor &tensor)
+static c10::Device place_of(const Reach &reach, const at::Tensor &tensor)
 {
-	return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+	return reach.device == tensor.device() ? tensor.device() : c10::Device(at::kCPU);
 }
 
-Dense::Dense(const at::Tensor &tensor, bool filled) : tensor_(tensor), copy_(!lies_dense(tensor))
+static bool lies_dense(const at::Tensor &tensor, c10::Device place)
+{
+	return tensor.device() == place && tensor.is_contiguous() && !tensor.is_conj() &&
+	       !tensor.is_neg();
+}
+
+/* The library has streams of its own: a copy, or what its memory was used for before, must be over. */
+static void copy_wait(c10::Device place)
+{
+	if (!place.is_cpu())
+		c10::impl::VirtualGuardImpl(place.type()).getStream(place).synchronize();
+}
+
+Dense::Dense(const Reach &reach, const at::Tensor &tensor, bool filled) : tensor_(tensor)
 {
 	at::AutoDispatchBelowADInplaceOrView plain;
+	c10::Device place = place_of(reach, tensor);
 
-	dense_ = copy_ ? at::empty(tensor.sizes(), tensor.options().device(at::kCPU)) : tensor;
+	copy_ = !lies_dense(tensor, place);
+	dense_ = copy_ ? at::empty(tensor.sizes(), tensor.options().device(place)) : tensor;
 	if (copy_ && filled)
 		dense_.copy_(tensor);
+	if (copy_)
+		copy_wait(place);
 }
 
 void Dense::keep()
@@ -133,12 +151,12 @@ void Dense::keep()
 		tensor_.copy_(dense_);
 }
 
-static bool lie_in_a_row(const std::vector<at::Tensor> &tensors)
+static bool lie_in_a_row(const std::vector<at::Tensor> &tensors, c10::Device place)
 {
 	const char *next = nullptr;
 
 	for (const at::Tensor &tensor : tensors) {
-		if (!lies_dense(tensor))
+		if (!lies_dense(tensor, place))
 			return false;
 		if (tensor.numel() == 0)
 			continue;
@@ -151,24 +169,27 @@ static bool lie_in_a_row(const std::vector<at::Tensor> &tensors)
 	return next != nullptr && tensors[0].numel() > 0;
 }
 
-Blocks::Blocks(const std::vector<at::Tensor> &tensors, bool filled) : tensors_(tensors)
+Blocks::Blocks(const Reach &reach, const std::vector<at::Tensor> &tensors, bool filled)
+    : tensors_(tensors)
 {
 	at::AutoDispatchBelowADInplaceOrView plain;
+	c10::Device place = place_of(reach, tensors[0]);
 	int64_t count = 0, at = 0;
 
-	if (lie_in_a_row(tensors)) {
+	if (lie_in_a_row(tensors, place)) {
 		data_ = tensors[0].data_ptr();
 		return;
 	}
 	for (const at::Tensor &tensor : tensors)
 		count += tensor.numel();
-	flat_ = at::empty({ count }, tensors[0].options().device(at::kCPU));
+	flat_ = at::empty({ count }, tensors[0].options().device(place));
 	data_ = flat_.data_ptr();
 	for (const at::Tensor &tensor : tensors) {
 		if (filled)
 			flat_.narrow(0, at, tensor.numel()).view(tensor.sizes()).copy_(tensor);
 		at += tensor.numel();
 	}
+	copy_wait(place);
 }
 
 void Blocks::keep()

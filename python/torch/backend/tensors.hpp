@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -35,13 +36,26 @@ at::Tensor only(const char *name, const std::vector<at::Tensor> &tensors);
 Elements elements_of(at::ScalarType type);
 Reduction reduction_of(const char *name, at::ScalarType type, const c10d::ReduceOp &op);
 
-/* A tensor as memory of the host's without gaps: its own, or a copy that is brought back by
- * keep(). Those of a device are copied as the current streams of the thread have it. */
+/* A communicator, and what it reads and writes by itself beside the host's memory: that of one
+ * device, at most. */
+struct Reach {
+	rubato_comm *comm;
+	std::optional<c10::Device> device;
+
+	operator rubato_comm *() const
+	{
+		return comm;
+	}
+};
+
+/* A tensor as memory without gaps that is within reach: its own, or a copy that is brought back by
+ * keep(). What is on a device is copied as the current streams of the thread have it; a copy there
+ * is waited for. */
 class Dense
 {
       public:
 	/* `filled`: it is read, so a copy starts as the tensor is. */
-	Dense(const at::Tensor &tensor, bool filled);
+	Dense(const Reach &reach, const at::Tensor &tensor, bool filled);
 	void *data() const
 	{
 		return dense_.data_ptr();
@@ -54,11 +68,11 @@ class Dense
 };
 
 /* Several tensors as blocks of one vector, one after the other: in place where they lie so
- * in the host's. */
+ * within reach. */
 class Blocks
 {
       public:
-	Blocks(const std::vector<at::Tensor> &tensors, bool filled);
+	Blocks(const Reach &reach, const std::vector<at::Tensor> &tensors, bool filled);
 	void *data() const
 	{
 		return data_;
