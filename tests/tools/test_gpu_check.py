@@ -76,6 +76,14 @@ class Reports(unittest.TestCase):
         state = pathlib.Path(f"/proc/{pid}/stat")
         self.assertTrue(not state.exists() or state.read_text().split()[2] in "ZX")
 
+    def test_what_has_a_process_group_of_its_own_ends_too(self):
+        """As Check's tests have."""
+        away = "import os, time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(1000)"
+        self.check(part("hangs", f'python3 -c "{away}" & wait', limit_s=5))
+        pid = int((self.folder / "hangs.log").read_text())
+        state = pathlib.Path(f"/proc/{pid}/stat")
+        self.assertTrue(not state.exists() or state.read_text().split()[2] in "ZX")
+
     def test_no_part_begins_after_its_time(self):
         status, entries, _, _ = self.check(part("first", "sleep 1000"), part("next", "true"),
                                            seconds=1.5)
