@@ -21,7 +21,8 @@
 #define RANKS_MAX 16u
 #define TIMES_MAX 200u
 #define COMMS 64u
-#define COMMS_OF_THREADS 8u /* Streams that wait for each other share a process's queues. */
+/* Streams that wait for each other share a process's queues, with the library's own. */
+#define STREAMS_OF_THREADS (32u - 6)
 
 static struct cuda_app app;
 static uint64_t mib = 256;
@@ -164,7 +165,9 @@ static rubato_status many(rubato_comm *comm)
 	CUstream streams[COMMS];
 	void *memory = cuda_app_alloc(&app, COMMS * 4096);
 	uint64_t ns[20];
-	uint32_t comms_count = processes || rubato_size(comm) == 1 ? COMMS : COMMS_OF_THREADS;
+	uint32_t comms_count = processes || rubato_size(comm) == 1
+				       ? COMMS
+				       : STREAMS_OF_THREADS / rubato_size(comm);
 	char what[64];
 
 	for (uint32_t i = 0; i < comms_count; i++) {
