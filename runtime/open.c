@@ -741,6 +741,25 @@ static void opening_close(struct opening *o)
 	free(o->reach);
 }
 
+/* Who knows this rank's address may wait for it already. */
+static void connections_call_off(const struct opening *o)
+{
+	size_t bytes;
+
+	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX; i++) {
+		if (o->opened[i] == NULL || o->blobs[i] == NULL ||
+		    o->transports[i]->call_off == NULL)
+			continue;
+		for (uint32_t r = 0; r < o->comm->engine.rank_count; r++) {
+			if (o->blob_bytes[i][r] <= BLOB_HEAD_BYTES)
+				continue;
+			const void *address = address_of(o, i, r, &bytes);
+
+			o->transports[i]->call_off(o->opened[i], r, address, bytes);
+		}
+	}
+}
+
 /* Tells the others, unless they know, and closes all that they wait for. Which of their troubles
  * was the first may be known to one of them only. */
 static rubato_status open_failed(struct opening *o, rubato_status err, bool known)
@@ -755,6 +774,7 @@ static rubato_status open_failed(struct opening *o, rubato_status err, bool know
 	if (b->leave != NULL && !known)
 		b->leave(b);
 	blames_tell(o, b->blames);
+	connections_call_off(o);
 	opening_close(o);
 	rb_comm_free(o->comm, true, 1000000000u);
 	err = RB_FAIL(err, "%s", text);

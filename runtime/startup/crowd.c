@@ -69,6 +69,13 @@ static struct rb_crowd_entry *entry_of(struct rb_crowd *crowd, struct rb_crowd_t
 	return &t->entries[*slot - 1];
 }
 
+/* Its number, from 1; 0: it is not there. */
+static uint32_t find(struct rb_crowd *crowd, struct rb_crowd_table *t, uint64_t host,
+		     uint64_t group)
+{
+	return t->count > 0 ? *slot_of(crowd, t, host, group) : 0;
+}
+
 static void ranks_add(struct rb_crowd_entry *entry, const struct rb_seat *seat, uint32_t ranks)
 {
 	entry->ranks += ranks;
@@ -134,11 +141,11 @@ static struct rb_crowding worse(struct rb_crowding a, struct rb_crowding b)
 
 struct rb_crowding rb_crowd_at(struct rb_crowd *crowd, uint64_t host, uint64_t group)
 {
-	uint32_t machine =
-		crowd->machines.count > 0 ? *slot_of(crowd, &crowd->machines, host, 0) : 0;
-	uint32_t number = machine > 0 ? *slot_of(crowd, &crowd->groups, host, group) : 0;
+	uint32_t machine = find(crowd, &crowd->machines, host, 0);
+	uint32_t number = find(crowd, &crowd->groups, host, group);
 
-	if (number == 0)
+	/* Of two that belong together one may be missing: memory ran out between them. */
+	if (machine == 0 || number == 0)
 		return (struct rb_crowding) { 1, 1 };
 	return worse(machine_crowding(&crowd->machines.entries[machine - 1]),
 		     group_crowding(&crowd->groups.entries[number - 1]));

@@ -583,6 +583,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.address = rb_shm_address,
 	.reachable = rb_shm_reachable,
 	.connect = rb_shm_connect,
+	.call_off = rb_shm_call_off,
 	.close = shm_close,
 	.region_alloc = rb_shm_region_alloc,
 	.region_add = rb_shm_region_add,

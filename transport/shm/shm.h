@@ -20,7 +20,7 @@
 #include "transport/match.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 7u
+#define RB_SHM_VERSION 8u
 #define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
@@ -312,6 +312,8 @@ rubato_status rb_shm_address(struct rb_endpoint *base, void *bytes, size_t *size
 bool rb_shm_reachable(struct rb_endpoint *base, const void *address, size_t size_bytes);
 rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addresses,
 			     const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
+void rb_shm_call_off(struct rb_endpoint *base, uint32_t rank, const void *address,
+		     size_t address_bytes);
 /* The peer is connected from here on. Takes over a reference to its segment. */
 void rb_shm_wire(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		 struct rb_shm_segment *segment);

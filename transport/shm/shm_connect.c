@@ -50,6 +50,7 @@
 #define STRANGER_GRACE_NS 250000000u /* Guess: a HELLO follows its call within microseconds. */
 #define ACCEPTS_MAX 128u             /* In a row, before those that are there get their turn. */
 #define QUEUED_MAX 8192u             /* More than any backlog: what is left in it at the end. */
+#define LEAVES 2u                    /* In hello.done: the caller gives up; no memory is told. */
 
 struct hello {
 	uint32_t magic, version, rank, rank_count;
@@ -57,7 +58,7 @@ struct hello {
 	uint64_t heap_bytes;
 	uint64_t object; /* struct rb_shm_segment *, in the same process; or 0. */
 	int32_t process;
-	uint32_t done;            /* 1: the sender needs this socket no more. */
+	uint32_t done;            /* 1: the sender needs this socket no more; or LEAVES. */
 	uint64_t probe, probe_at; /* A word of the sender's memory, and where; 0: not to be
 				   * attached. */
 };
@@ -369,7 +370,7 @@ static void greeting_drop(struct greeting *g)
 	g->object = NULL;
 }
 
-enum hello_result { HELLO_NONE, HELLO_GOOD, HELLO_BAD, HELLO_CLOSED, HELLO_CUT };
+enum hello_result { HELLO_NONE, HELLO_GOOD, HELLO_BAD, HELLO_CLOSED, HELLO_CUT, HELLO_LEAVES };
 
 /* All that came along is ours to close; only two of them mean something. */
 static void descriptors_take(struct msghdr *message, struct greeting *g)
@@ -417,6 +418,8 @@ static enum hello_result hello_recv(int socket, struct greeting *g)
 		return HELLO_BAD;
 	if ((message.msg_flags & MSG_CTRUNC) != 0 && g->memory < 0)
 		return HELLO_CUT; /* There was no place here for what it sent along. */
+	if (g->hello.done == LEAVES)
+		return HELLO_LEAVES;
 	if (g->hello.object != 0) {
 		if (peer.pid != getpid() || g->hello.process != getpid())
 			return HELLO_BAD;
@@ -522,18 +525,46 @@ static rubato_status peer_attach(const struct meeting *m, struct rb_shm_peer *pe
 
 /* ---- Connecting ---- */
 
+static int dial(const void *to, int socket)
+{
+	struct address address = address_read(to);
+	struct sockaddr_un name;
+	socklen_t name_bytes = socket_name(address.name, &name);
+
+	return connect(socket, (const struct sockaddr *)&name, name_bytes);
+}
+
+void rb_shm_call_off(struct rb_endpoint *base, uint32_t rank, const void *address,
+		     size_t address_bytes)
+{
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
+	struct hello hello = { .magic = MAGIC,
+			       .version = RB_SHM_VERSION,
+			       .rank = base->rank,
+			       .rank_count = base->rank_count,
+			       .done = LEAVES };
+	int socket = -1;
+
+	if (rank > base->rank && ep->peers[rank].state == RB_SHM_UNUSED &&
+	    rb_shm_reachable(base, address, address_bytes))
+		socket = socket_new();
+	if (socket < 0)
+		return;
+	memcpy(hello.job, ep->job, sizeof(hello.job));
+	if (dial(address, socket) == 0)
+		(void)send(socket, &hello, sizeof(hello), MSG_NOSIGNAL);
+	(void)close(socket); /* What we said stays there to be read. */
+}
+
 static rubato_status call(struct meeting *m, uint32_t rank)
 {
-	struct address address = address_read(m->addresses[rank]);
-	struct sockaddr_un to;
-	socklen_t to_bytes = socket_name(address.name, &to);
 	struct ucred peer;
 	int socket = socket_new();
 	rubato_status err;
 
 	if (socket < 0)
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "shm: socket: %s", RB_ERRNO_TEXT(errno));
-	if (connect(socket, (const struct sockaddr *)&to, to_bytes) != 0) {
+	if (dial(m->addresses[rank], socket) != 0) {
 		err = errno == EAGAIN || errno == EINTR ? RUBATO_OK
 							: /* Its backlog is full: again, later. */
 			      RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u does not listen: %s", rank,
@@ -570,7 +601,7 @@ static rubato_status answer(struct meeting *m, uint32_t rank)
 		greeting_drop(&g);
 		return descriptors_missing(rank);
 	}
-	if (result == HELLO_BAD || !hello_fits(m->ep, &g.hello) || g.hello.rank != rank) {
+	if (result != HELLO_GOOD || !hello_fits(m->ep, &g.hello) || g.hello.rank != rank) {
 		greeting_drop(&g);
 		return RB_FAIL(RUBATO_ERR_AUTH,
 			       "shm: the process that answers for rank %u is not of this job",
@@ -610,12 +641,18 @@ static rubato_status introduce(struct meeting *m, uint32_t index)
 		socket_end(socket);
 		return descriptors_missing(g.hello.rank);
 	}
-	if (result != HELLO_GOOD || !hello_fits(ep, &g.hello) || g.hello.rank >= ep->base.rank ||
-	    !m->use[g.hello.rank] || ep->peers[g.hello.rank].state != RB_SHM_UNUSED) {
+	if ((result != HELLO_GOOD && result != HELLO_LEAVES) || !hello_fits(ep, &g.hello) ||
+	    g.hello.rank >= ep->base.rank || !m->use[g.hello.rank] ||
+	    ep->peers[g.hello.rank].state != RB_SHM_UNUSED) {
 		RB_LOG(RB_LOG_INFO, "shm: a caller that is not of this job was refused");
 		greeting_drop(&g);
 		socket_end(socket);
 		return RUBATO_OK;
+	}
+	if (result == HELLO_LEAVES) {
+		greeting_drop(&g);
+		socket_end(socket);
+		return RB_FAIL(RUBATO_ERR_PEER, "shm: rank %u gave up", g.hello.rank);
 	}
 	peer = &ep->peers[g.hello.rank];
 	(void)credentials(socket, &process);

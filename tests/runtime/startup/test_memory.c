@@ -1,0 +1,222 @@
+/*
+ * test_memory.c -- a rank that lacks memory. Each of its requests for memory fails in turn, while
+ * it makes a communicator or splits one; the linker gives them to us (--wrap). Nobody crashes, all
+ * have a sentence, and none waits until its deadline for what another one knows already.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rubato.h"
+#include "tests/check_main.h"
+
+#define RANKS 3u
+#define TIMEOUT_NS UINT64_C(20000000000)
+
+/* ---- Requests for memory ---- */
+
+static _Thread_local uint64_t requests, failing; /* Of this thread, from 1; 0: none fails. */
+
+static bool fails(void)
+{
+	return failing != 0 && ++requests == failing;
+}
+
+#define WRAPPED(type, name, parameters, arguments, failure)                                        \
+	type __real_##name parameters;                                                             \
+	type __wrap_##name parameters;                                                             \
+	type __wrap_##name parameters                                                              \
+	{                                                                                          \
+		return fails() ? (failure) : __real_##name arguments;                              \
+	}
+
+WRAPPED(void *, malloc, (size_t bytes), (bytes), NULL)
+WRAPPED(void *, calloc, (size_t count, size_t bytes), (count, bytes), NULL)
+WRAPPED(void *, realloc, (void *old, size_t bytes), (old, bytes), NULL)
+WRAPPED(void *, aligned_alloc, (size_t align, size_t bytes), (align, bytes), NULL)
+WRAPPED(int, posix_memalign, (void **out, size_t align, size_t bytes), (out, align, bytes), 12)
+
+static void memory_fails(uint64_t request)
+{
+	requests = 0;
+	failing = request;
+}
+
+/* Whether it has failed. */
+static bool memory_returns(void)
+{
+	bool fired = failing != 0 && requests >= failing;
+
+	failing = 0;
+	return fired;
+}
+
+/* ---- Ranks ---- */
+
+struct job {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	uint32_t arrived, turn;
+	bool gone; /* A rank has ended without its communicator: nobody waits for it. */
+	uint8_t bytes[RANKS][8192];
+	uint32_t victim;  /* A rank. */
+	uint64_t request; /* Of the victim's, which fails. */
+	bool splits;      /* It fails in the split; else at the start. */
+};
+
+struct rank {
+	struct job *job;
+	uint32_t number;
+	bool fired;
+	rubato_status status;
+	char text[512];
+};
+
+static int gather(void *arg, const void *in, void *out, size_t size_bytes)
+{
+	struct rank *me = arg;
+	struct job *job = me->job;
+	uint32_t turn;
+
+	if (size_bytes > sizeof(job->bytes[0]))
+		abort(); /* Check itself asks for memory. */
+	for (uint32_t step = 0; step < 2; step++) {
+		if (step == 0)
+			memcpy(job->bytes[me->number], in, size_bytes);
+		(void)pthread_mutex_lock(&job->lock);
+		turn = job->turn;
+		if (++job->arrived == RANKS) {
+			job->arrived = 0;
+			job->turn++;
+			(void)pthread_cond_broadcast(&job->changed);
+		}
+		while (turn == job->turn && !job->gone)
+			(void)pthread_cond_wait(&job->changed, &job->lock);
+		turn = turn == job->turn;
+		(void)pthread_mutex_unlock(&job->lock);
+		if (turn != 0)
+			return 1;
+		for (uint32_t r = 0; step == 0 && r < RANKS; r++)
+			memcpy((uint8_t *)out + r * size_bytes, job->bytes[r], size_bytes);
+	}
+	return 0;
+}
+
+static void leave(struct job *job)
+{
+	(void)pthread_mutex_lock(&job->lock);
+	job->gone = true;
+	(void)pthread_cond_broadcast(&job->changed);
+	(void)pthread_mutex_unlock(&job->lock);
+}
+
+static void outcome(struct rank *me, rubato_status status)
+{
+	me->status = status;
+	if (status != RUBATO_OK)
+		(void)snprintf(me->text, sizeof(me->text), "%s", rubato_error_text());
+}
+
+static rubato_status sum_up(rubato_comm *comm)
+{
+	int64_t mine = rubato_rank(comm) + 1, sum = 0;
+	rubato_status err = rubato_allreduce(comm, &mine, &sum, 1, RUBATO_INT64, RUBATO_SUM);
+
+	ck_assert_msg(err != RUBATO_OK || sum == RANKS * (RANKS + 1) / 2, "a wrong sum");
+	return err;
+}
+
+static void *rank_main(void *arg)
+{
+	rubato_options options = RUBATO_OPTIONS_INIT;
+	struct rank *me = arg;
+	struct job *job = me->job;
+	rubato_comm *comm = NULL, *child = NULL;
+	uint64_t request = me->number == job->victim ? job->request : 0;
+
+	options.timeout_ns = TIMEOUT_NS;
+	options.transport = "shm";
+	memory_fails(job->splits ? 0 : request);
+	outcome(me, rubato_init_oob(&comm, gather, me, me->number, RANKS, &options));
+	me->fired = memory_returns();
+	if (comm == NULL)
+		leave(job);
+	if (comm != NULL && job->splits) {
+		memory_fails(request);
+		outcome(me, rubato_split(comm, 0, 0, &child));
+		me->fired = memory_returns();
+	}
+	/* Elsewhere it may have failed: this says so. */
+	if (me->status == RUBATO_OK)
+		outcome(me, sum_up(child != NULL ? child : comm));
+	(void)rubato_finalize(child);
+	(void)rubato_finalize(comm);
+	return NULL;
+}
+
+/* false: the victim did not ask for memory so often. */
+static bool job_run(struct job *job, uint64_t request)
+{
+	struct rank ranks[RANKS];
+	pthread_t threads[RANKS];
+	uint32_t failed = 0;
+
+	(void)pthread_mutex_init(&job->lock, NULL);
+	(void)pthread_cond_init(&job->changed, NULL);
+	job->request = request;
+	for (uint32_t r = 0; r < RANKS; r++) {
+		ranks[r] = (struct rank) { .job = job, .number = r };
+		ck_assert_int_eq(pthread_create(&threads[r], NULL, rank_main, &ranks[r]), 0);
+	}
+	for (uint32_t r = 0; r < RANKS; r++)
+		ck_assert_int_eq(pthread_join(threads[r], NULL), 0);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		if (getenv("RUBATO_LOG") != NULL && ranks[r].status != RUBATO_OK)
+			(void)fprintf(stderr, "request %llu: rank %u: %s: %s\n",
+				      (unsigned long long)request, r,
+				      rubato_status_name(ranks[r].status), ranks[r].text);
+		failed += ranks[r].status != RUBATO_OK;
+		ck_assert_msg(ranks[r].status != RUBATO_ERR_TIMEOUT,
+			      "request %llu of rank %u failed, rank %u waited: %s",
+			      (unsigned long long)request, job->victim, r, ranks[r].text);
+		ck_assert_msg(ranks[r].status == RUBATO_OK || ranks[r].text[0] != '\0',
+			      "request %llu of rank %u failed, rank %u has no sentence",
+			      (unsigned long long)request, job->victim, r);
+	}
+	ck_assert_msg(failed == 0 || failed == RANKS,
+		      "request %llu of rank %u failed, %u of %u ranks have a communicator",
+		      (unsigned long long)request, job->victim, RANKS - failed, RANKS);
+	ck_assert_msg(failed == 0 || ranks[job->victim].fired, "without a fault: %s",
+		      ranks[0].text);
+	return ranks[job->victim].fired;
+}
+
+static void each_request_fails(uint32_t victim, bool splits, uint64_t requests_min)
+{
+	uint64_t request = 1;
+	bool more = true;
+
+	for (; more; request++) {
+		struct job job = { .victim = victim, .splits = splits };
+
+		more = job_run(&job, request);
+	}
+	ck_assert_uint_gt(request, requests_min);
+}
+
+START_TEST(a_rank_without_memory_ends_the_start_of_all)
+{
+	each_request_fails((uint32_t)_i, false, 40);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("memory");
+
+	tcase_set_timeout(tc, 300);
+	tcase_add_loop_test(tc, a_rank_without_memory_ends_the_start_of_all, 0, RANKS);
+	return check_main("memory", tc);
+}
