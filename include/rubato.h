@@ -205,7 +205,7 @@ RUBATO_API rubato_status rubato_abort(rubato_comm *comm);
  * what rubato_init costs, and shares nothing with `comm` from then on: either may be used by other
  * threads meanwhile, fail or be finalized first. Memory of `comm`'s rubato_alloc is plain memory to
  * it. Settings are those `comm` began with; rubato_set_algorithm's are not passed on. A split that
- * fails (as rubato_init fails) may have succeeded on other ranks; finalize theirs.
+ * fails (as rubato_init fails) may have succeeded elsewhere: finalize that. MEMORY may poison.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_split(rubato_comm *comm, uint32_t color,
 						       int32_t key, rubato_comm **out);

@@ -91,6 +91,20 @@ static void group_close(struct rb_bootstrap *b)
 	free(g);
 }
 
+/* Where this rank lacks memory for what the others wait for, the parent's end tells them. */
+static rubato_status failure_tell(struct rubato_comm *parent, rubato_status err)
+{
+	char text[RB_TEXT_BYTES];
+
+	if (err != RUBATO_ERR_MEMORY)
+		return err;
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rb_engine_enter(&parent->engine);
+	rb_engine_poison(&parent->engine, err, text);
+	rb_engine_leave(&parent->engine);
+	return RB_FAIL(err, "%s", text);
+}
+
 /* ---- The bootstrap ---- */
 
 struct exchange {
@@ -172,8 +186,22 @@ static rubato_status exchange(struct group *g, uint64_t *in, uint64_t *out, uint
 {
 	rubato_status err = exchange_run(g, in, out, words, g->deadline_ns);
 
+	err = failure_tell(g->parent, err);
 	*g->parents = err != RUBATO_OK;
 	return err;
+}
+
+/* How long a blob is; who has failed says that instead. */
+static rubato_status sizes_exchange(struct group *g, uint64_t size)
+{
+	RB_TRY(exchange(g, &size, g->sizes, 1));
+	for (uint32_t r = 0; r < g->base.rank_count; r++) {
+		g->base.blames = g->sizes[r] == FAILED ? r + 1 : 0;
+		if (g->sizes[r] == FAILED)
+			return RB_FAIL(RUBATO_ERR_PEER,
+				       "rank %u failed to open it: its own text says why", r);
+	}
+	return RUBATO_OK;
 }
 
 static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, size_t in_bytes,
@@ -181,16 +209,12 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 				     uint64_t deadline_ns)
 {
 	struct group *g = (struct group *)b;
-	uint64_t size = in_bytes, words = 1;
+	uint64_t words = 1;
 
 	g->deadline_ns = deadline_ns;
 	g->over = true; /* Until it is known to be otherwise. */
-	RB_TRY(exchange(g, &size, g->sizes, 1));
+	RB_TRY(sizes_exchange(g, in_bytes));
 	for (uint32_t r = 0; r < b->rank_count; r++) {
-		b->blames = g->sizes[r] == FAILED ? r + 1 : 0;
-		if (g->sizes[r] == FAILED)
-			return RB_FAIL(RUBATO_ERR_PEER,
-				       "rank %u failed to open it: its own text says why", r);
 		if (g->sizes[r] > RB_BLOB_BYTES_MAX)
 			return RB_FAIL(RUBATO_ERR_MISMATCH, "rank %u brings a blob of %llu bytes",
 				       r, (unsigned long long)g->sizes[r]);
@@ -200,7 +224,8 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 	struct blobs *blobs = blobs_new(b->rank_count, words);
 
 	if (blobs == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "split: blobs of %u ranks", b->rank_count);
+		return failure_tell(g->parent, RB_FAIL(RUBATO_ERR_MEMORY,
+						       "split: blobs of %u ranks", b->rank_count));
 	blobs->next = g->blobs;
 	g->blobs = blobs;
 	uint64_t *own = blobs->words + b->rank_count * words;
@@ -218,18 +243,20 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 	return RUBATO_OK;
 }
 
-/* The others are on their way into the next exchange, or fail as well and come here. */
+/* The others are on their way into the next exchange, or come here as well. */
 static rubato_status group_end(struct rb_bootstrap *b, bool good)
 {
 	struct group *g = (struct group *)b;
 	uint64_t size = FAILED;
 	char text[400];
 
-	if (good || g->over)
+	if (g->over)
 		return RUBATO_OK;
 	g->over = true;
+	if (good) /* And so are all. */
+		return sizes_exchange(g, 0);
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-	(void)exchange_run(g, &size, g->sizes, 1, g->deadline_ns);
+	(void)failure_tell(g->parent, exchange_run(g, &size, g->sizes, 1, g->deadline_ns));
 	return RB_FAIL(RUBATO_ERR_PEER, "%s", text);
 }
 
@@ -356,6 +383,7 @@ static rubato_status group_open(struct rubato_comm *parent, struct group *g, rub
 	setup.timeout_ns = parent->began_timeout_ns;
 	rb_engine_enter(&parent->engine);
 	setup.deadline_ns = rb_deadline(rb_engine_now(&parent->engine), parent->timeout_ns);
+	g->deadline_ns = setup.deadline_ns;
 	rb_engine_leave(&parent->engine);
 	err = rb_comm_open(&setup, out);
 	return err == RUBATO_OK ? RUBATO_OK : open_failed(parent, err, members, parents);
@@ -387,14 +415,14 @@ rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubat
 	RB_TRY(rb_engine_ours(&comm->engine));
 	all = calloc(comm->engine.rank_count, sizeof(mine));
 	if (all == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "split: table of %u ranks",
-			       comm->engine.rank_count);
+		return failure_tell(comm, RB_FAIL(RUBATO_ERR_MEMORY, "split: table of %u ranks",
+						  comm->engine.rank_count));
 	err = words_gather(comm, mine, all, &number);
 	if (err == RUBATO_OK && color != RUBATO_COLOR_NONE)
 		err = group_new(comm, all, color, number, &group);
 	free(all);
 	if (err != RUBATO_OK)
-		return err;
+		return failure_tell(comm, err);
 	if (group == NULL) {
 		*out = NULL;
 		return RUBATO_OK;

@@ -212,11 +212,18 @@ START_TEST(a_rank_without_memory_ends_the_start_of_all)
 }
 END_TEST
 
+START_TEST(a_rank_without_memory_ends_the_split_of_all)
+{
+	each_request_fails((uint32_t)_i, true, 40);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("memory");
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, a_rank_without_memory_ends_the_start_of_all, 0, RANKS);
+	tcase_add_loop_test(tc, a_rank_without_memory_ends_the_split_of_all, 0, RANKS);
 	return check_main("memory", tc);
 }
