@@ -97,37 +97,6 @@ rubato_status rb_op_kinds_agree(struct rubato_op *op, const enum rb_memory_kind 
 
 /* ---- The run ---- */
 
-static bool endpoint_takes(const void *arg, uint32_t peer)
-{
-	const struct rb_engine *engine = arg;
-
-	return rb_endpoint_reaches(rb_engine_endpoint(engine, peer), RB_MEMORY_DEVICE);
-}
-
-/* A bit for each endpoint. */
-static uint8_t endpoints_reach(const struct rb_engine *engine)
-{
-	uint8_t bits = 0;
-
-	for (uint32_t i = 0; i < engine->endpoint_count; i++)
-		if (rb_endpoint_reaches(engine->endpoints[i], RB_MEMORY_DEVICE))
-			bits |= (uint8_t)(1u << i);
-	return bits;
-}
-
-static bool all_take(const struct rb_engine *engine, const struct rb_plan *plan)
-{
-	bool all = true;
-
-	for (uint32_t i = 0; i < plan->schedule.step_count; i++) {
-		const struct rb_step *step = &plan->schedule.steps[i];
-
-		if (step->peer != RB_SELF && (step->to != RB_NO_SPAN || step->from_count > 0))
-			all = all && endpoint_takes(engine, step->peer);
-	}
-	return all;
-}
-
 void rb_op_stage_unregister(struct rubato_op *op)
 {
 	struct rb_op_room *room = &op->device.scratch;
@@ -185,9 +154,9 @@ rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
 {
 	struct rb_engine *engine = &op->comm->engine;
 	struct rb_op_device *d = &op->device;
-	struct rb_staging staging = { .takes = endpoint_takes,
+	struct rb_staging staging = { .takes = rb_memory_taken,
 				      .arg = engine,
-				      .ways = endpoints_reach(engine) };
+				      .ways = rb_memory_ways(engine) };
 	bool scratch = !op->scratch.mapped && (*plan)->scratch_bytes > 0;
 	struct rb_plan *staged;
 
@@ -195,8 +164,9 @@ rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
 		op->run.buffers[b].kind = (enum rb_memory_kind)d->kinds[b];
 	if (d->executor == NULL)
 		return RUBATO_OK;
-	d->kinds[RB_BUF_SCRATCH] =
-		scratch && all_take(engine, *plan) ? RB_MEMORY_DEVICE : RB_MEMORY_HOST;
+	d->kinds[RB_BUF_SCRATCH] = scratch && rb_memory_all_taken(engine, &(*plan)->schedule)
+					   ? RB_MEMORY_DEVICE
+					   : RB_MEMORY_HOST;
 	memcpy(staging.kinds, d->kinds, sizeof(staging.kinds));
 	RB_TRY(rb_plan_staged(*plan, &staging, &staged));
 	if (d->kinds[RB_BUF_SCRATCH] == RB_MEMORY_DEVICE)

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "collectives/schedule.h"
+
 static void regions_drop(struct rb_memories *memories, struct rb_memory *memory)
 {
 	/* The allocating endpoint comes first and goes last. */
@@ -129,4 +131,34 @@ struct rb_memory *rb_memory_find(const struct rb_memories *memories, const void 
 			return memory;
 	}
 	return NULL;
+}
+
+/* ---- Devices' memory ---- */
+
+bool rb_memory_taken(const void *engine, uint32_t peer)
+{
+	return rb_endpoint_reaches(rb_engine_endpoint(engine, peer), RB_MEMORY_DEVICE);
+}
+
+bool rb_memory_all_taken(const struct rb_engine *engine, const struct rb_schedule *schedule)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < schedule->step_count; i++) {
+		const struct rb_step *step = &schedule->steps[i];
+
+		if (step->peer != RB_SELF && (step->to != RB_NO_SPAN || step->from_count > 0))
+			all = all && rb_memory_taken(engine, step->peer);
+	}
+	return all;
+}
+
+uint8_t rb_memory_ways(const struct rb_engine *engine)
+{
+	uint8_t bits = 0;
+
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		if (rb_endpoint_reaches(engine->endpoints[i], RB_MEMORY_DEVICE))
+			bits |= (uint8_t)(1u << i);
+	return bits;
 }

@@ -57,4 +57,15 @@ static inline void rb_memory_where(const struct rb_memories *memories, void *bas
 	out->regions = memory != NULL ? memory->regions : NULL;
 }
 
+struct rb_schedule;
+
+/* ---- Devices' memory, as messages have it: what a plan is staged for ---- */
+
+/* Whether the way to this peer reads and writes it; `engine`: a struct rb_engine. */
+bool rb_memory_taken(const void *engine, uint32_t peer);
+/* Whether all that this schedule sends and receives goes such ways. */
+bool rb_memory_all_taken(const struct rb_engine *engine, const struct rb_schedule *schedule);
+/* A bit for each endpoint of which that is so. */
+uint8_t rb_memory_ways(const struct rb_engine *engine);
+
 #endif

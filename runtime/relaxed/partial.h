@@ -65,7 +65,10 @@ struct rb_partial_device {
 	struct rb_executor *executors[2]; /* The host's, and it: rb_run.executors. */
 	struct rb_device_copy watch;      /* Polls it, for what no run waits for. */
 	uint64_t slab_bytes;
-	void *scratch, *stages[RB_STAGE_COUNT];
+	void *scratch[2]; /* The host's, and the device's. */
+	/* The slab, and that, where messages read and write them; else NULL. */
+	struct rb_memory *registered, *scratch_registered;
+	void *stages[RB_STAGE_COUNT];
 	/* Where the reduction's plans work in peers' slabs: those by messages, to be used if some
 	 * rank cannot. NULL: they are these. */
 	struct rb_plan *apart, **group_apart;
@@ -156,10 +159,11 @@ static inline void *rb_partial_buffer(const struct rubato_partial *p, uint32_t i
 static inline struct rb_where rb_partial_where(const struct rubato_partial *p, uint32_t index)
 {
 	bool there = p->device.executor != NULL;
+	struct rb_memory *memory = there ? p->device.registered : p->buffers.slab;
 
 	return (struct rb_where) { .base = rb_partial_buffer(p, index),
 				   .kind = there ? RB_MEMORY_DEVICE : RB_MEMORY_HOST,
-				   .regions = there ? NULL : p->buffers.slab->regions };
+				   .regions = memory != NULL ? memory->regions : NULL };
 }
 
 static inline uint64_t rb_partial_records_bytes(const struct rubato_partial *p)

@@ -4,7 +4,8 @@
  *
  *   rounds     the plans of an allreduce, for buffers on the device. Where all ranks of the job
  *              reach each other's slabs (threads of one process, processes by CUDA IPC), in place;
- *              else by messages, chunk by chunk through pinned memory (collectives/stage.h)
+ *              else by messages: of the slab itself over a network that reads and writes it, else
+ *              chunk by chunk through pinned memory (collectives/stage.h)
  *   calls      what an application's thread copies or merges it waits for, without the lock
  *   survivors  what is fetched and served goes through pinned memory as a whole; what was joined in
  *              vain is merged when the application asks for it, as no machine's action may wait
@@ -53,27 +54,55 @@ bool rb_partial_device_suits(const struct rubato_partial *p, uint32_t flags)
 	       p->device.executor->ops->word_of != NULL && p->comm->choices.nodes.count == 1;
 }
 
-static rubato_status plan_stage(struct rb_plan *plan, struct rb_plan **staged)
+/* Peers in a group's plan are places in the group, whichever ranks have them. */
+static bool taken_by_all(const void *arg, uint32_t place)
 {
-	const struct rb_staging staging = { .kinds = { [RB_BUF_IN] = RB_MEMORY_DEVICE,
-						       [RB_BUF_OUT] = RB_MEMORY_DEVICE,
-						       [RB_BUF_SCRATCH] = RB_MEMORY_HOST } };
+	const struct rb_engine *engine = arg;
+	bool all = true;
+
+	(void)place;
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		all = all && rb_endpoint_reaches(engine->endpoints[i], RB_MEMORY_DEVICE);
+	return all;
+}
+
+static bool scratch_there(const struct rubato_partial *p, const struct rb_plan *plan, bool group)
+{
+	const struct rb_engine *engine = &p->comm->engine;
+
+	return group ? taken_by_all(engine, 0) : rb_memory_all_taken(engine, &plan->schedule);
+}
+
+static rubato_status plan_stage(const struct rubato_partial *p, struct rb_plan *plan, bool group,
+				struct rb_plan **staged)
+{
+	const struct rb_engine *engine = &p->comm->engine;
+	const struct rb_staging staging = {
+		.kinds = { [RB_BUF_IN] = RB_MEMORY_DEVICE,
+			   [RB_BUF_OUT] = RB_MEMORY_DEVICE,
+			   [RB_BUF_SCRATCH] = scratch_there(p, plan, group) ? RB_MEMORY_DEVICE
+									    : RB_MEMORY_HOST },
+		.takes = group ? taken_by_all : rb_memory_taken,
+		.arg = engine,
+		.ways = rb_memory_ways(engine),
+	};
 
 	return rb_plan_staged(plan, &staging, staged);
 }
 
 /* All that a round by this plan needs, so that no round need make anything. */
-static rubato_status plan_room(struct rubato_partial *p, struct rb_plan *plan,
-			       uint64_t bytes[RB_STAGE_COUNT], uint64_t *scratch_bytes)
+static rubato_status plan_room(struct rubato_partial *p, struct rb_plan *plan, bool group,
+			       uint64_t bytes[RB_STAGE_COUNT], uint64_t scratch_bytes[2])
 {
 	struct rb_plan *staged;
+	bool there = scratch_there(p, plan, group);
 
-	RB_TRY(plan_stage(plan, &staged));
+	RB_TRY(plan_stage(p, plan, group, &staged));
 	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
 		if (staged->stage_bytes[i] > bytes[i])
 			bytes[i] = staged->stage_bytes[i];
-	if (staged->scratch_bytes > *scratch_bytes)
-		*scratch_bytes = staged->scratch_bytes;
+	if (staged->scratch_bytes > scratch_bytes[there])
+		scratch_bytes[there] = staged->scratch_bytes;
 	return rb_run_init(&p->reduction.run, staged);
 }
 
@@ -82,24 +111,40 @@ static uint32_t group_count(const struct rubato_partial *p)
 	return rb_rounds_grouped(&p->config) ? rb_rounds_group_ranks(&p->config) : 0;
 }
 
+/* NULL: each piece of it is, where that can be. */
+static struct rb_memory *registered(struct rubato_partial *p, void *memory, uint64_t bytes)
+{
+	struct rb_memory *made = NULL;
+
+	if (rb_memory_ways(&p->comm->engine) != 0 &&
+	    rb_memory_add(&p->comm->memory, memory, (size_t)bytes, &made) != RUBATO_OK)
+		made = NULL;
+	return made;
+}
+
 rubato_status rb_partial_device_rooms(struct rubato_partial *p)
 {
 	struct rb_partial_device *d = &p->device;
 	const struct rb_executor_ops *ops = d->executor->ops;
-	uint64_t bytes[RB_STAGE_COUNT] = { 0 }, scratch_bytes = 0;
+	uint64_t bytes[RB_STAGE_COUNT] = { 0 }, scratch_bytes[2] = { 0 };
 
 	for (uint32_t by = 0; by < 2; by++) {
 		struct rb_plan *plan = by == 0 ? p->reduction.plan : d->apart;
 		struct rb_plan **plans = by == 0 ? p->reduction.group_plans : d->group_apart;
 
 		if (plan != NULL)
-			RB_TRY(plan_room(p, plan, bytes, &scratch_bytes));
+			RB_TRY(plan_room(p, plan, false, bytes, scratch_bytes));
 		for (uint32_t i = 0; plans != NULL && i < group_count(p); i++)
-			RB_TRY(plan_room(p, plans[i], bytes, &scratch_bytes));
+			RB_TRY(plan_room(p, plans[i], true, bytes, scratch_bytes));
 	}
-	if (scratch_bytes > 0 && posix_memalign(&d->scratch, 64, scratch_bytes) != 0)
+	if (scratch_bytes[0] > 0 && posix_memalign(&d->scratch[0], 64, scratch_bytes[0]) != 0)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: scratch of %llu bytes",
-			       (unsigned long long)scratch_bytes);
+			       (unsigned long long)scratch_bytes[0]);
+	if (scratch_bytes[1] > 0) {
+		RB_TRY(ops->memory_new(d->executor, RB_MEMORY_DEVICE, (size_t)scratch_bytes[1],
+				       &d->scratch[1]));
+		d->scratch_registered = registered(p, d->scratch[1], scratch_bytes[1]);
+	}
 	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
 		if (bytes[i] > 0)
 			RB_TRY(ops->memory_new(d->executor,
@@ -111,14 +156,19 @@ rubato_status rb_partial_device_rooms(struct rubato_partial *p)
 rubato_status rb_partial_device_run(struct rubato_partial *p, struct rb_run *run)
 {
 	struct rb_partial_device *d = &p->device;
-	const struct rb_where scratch = { .base = d->scratch };
+	bool group = run->ranks != NULL, there = scratch_there(p, run->plan, group);
 
-	run->buffers[RB_BUF_SCRATCH] = scratch;
+	run->buffers[RB_BUF_SCRATCH] =
+		(struct rb_where) { .base = d->scratch[there],
+				    .kind = there ? RB_MEMORY_DEVICE : RB_MEMORY_HOST,
+				    .regions = there && d->scratch_registered != NULL
+						       ? d->scratch_registered->regions
+						       : NULL };
 	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
 		run->buffers[RB_BUF_STAGE_HOST + i] = (struct rb_where) { .base = d->stages[i] };
 	run->buffers[RB_BUF_STAGE_DEVICE].kind = RB_MEMORY_DEVICE;
 	run->executors = d->executors;
-	return plan_stage(run->plan, &run->plan); /* It is there already. */
+	return plan_stage(p, run->plan, group, &run->plan); /* It is there already. */
 }
 
 /* ---- The slab ---- */
@@ -156,6 +206,7 @@ rubato_status rb_partial_device_slab(struct rubato_partial *p, uint32_t buffers)
 	p->buffers.base = slab;
 	if (rb_hollow(slab))
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "partial: this simulation has no memory");
+	p->device.registered = registered(p, slab, p->device.slab_bytes);
 	rb_engine_leave(&p->comm->engine);
 	err = identity_write(p);
 	rb_engine_enter(&p->comm->engine);
@@ -317,11 +368,17 @@ void rb_partial_device_release(struct rubato_partial *p, bool quiet)
 	for (uint32_t i = 0; d->group_apart != NULL && i < group_count(p); i++)
 		rb_plan_free(d->group_apart[i]);
 	free(d->group_apart);
-	free(d->scratch);
+	free(d->scratch[0]);
 	if (d->executor == NULL)
 		return;
 	ops = d->executor->ops;
 	rb_partial_device_close(p);
+	if (d->registered != NULL && quiet)
+		rb_memory_drop(&p->comm->memory, d->registered);
+	if (d->scratch_registered != NULL && quiet)
+		rb_memory_drop(&p->comm->memory, d->scratch_registered);
+	if (d->scratch[1] != NULL && quiet)
+		ops->memory_free(d->executor, d->scratch[1]);
 	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
 		if (d->stages[i] != NULL)
 			ops->memory_free(d->executor, d->stages[i]);

@@ -248,6 +248,71 @@ static rubato_status once_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+#define STEPS 4u
+
+/* Rounds of a partial allreduce that lies on the device: what they hold, and whether the host's
+ * memory is passed, or memory registered after the first. */
+static rubato_status partial_main(rubato_comm *comm, void *arg)
+{
+	const bool direct = *(const bool *)arg;
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm), *host = malloc(WORDS * 4);
+	void *there = cuda_app_alloc(&app, WORDS * 4);
+	struct fake_cuda_counts before, after;
+	rubato_partial *p;
+	bool some;
+
+	EXPECT(host != NULL);
+	options.policy = RUBATO_POLICY_QUORUM;
+	options.quorum = n;
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
+	RB_TRY(rubato_cuda_partial_create(comm, WORDS, RUBATO_UINT32, RUBATO_SUM, &options, &p));
+	for (uint32_t step = 0; step < STEPS; step++) {
+		for (uint32_t i = 0; i < WORDS; i++)
+			host[i] = word(rank, i, step);
+		cuda_app_copy(&app, there, host, WORDS * 4);
+		RB_TRY(rubato_barrier(comm));
+		before = app.fake_counts();
+		RB_TRY(rubato_barrier(comm));
+		RB_TRY(rubato_partial_contribute(p, there, step, 1));
+		RB_TRY(rubato_partial_collect(p, there, &some, NULL, 0));
+		RB_TRY(rubato_barrier(comm));
+		after = app.fake_counts();
+		RB_TRY(rubato_barrier(comm));
+		EXPECT(some);
+		EXPECT((after.host_copies == before.host_copies) == direct);
+		EXPECT(step == 0 || after.exported == before.exported);
+		cuda_app_copy(&app, host, there, WORDS * 4);
+		for (uint32_t i = 0; i < WORDS; i++)
+			EXPECT(host[i] == word(0, i, step) + word(1, i, step) + word(2, i, step));
+	}
+	RB_TRY(rubato_partial_free(p));
+	free(host);
+	cuda_app_free(&app, there);
+	return RUBATO_OK;
+}
+
+START_TEST(rounds_go_by_dmabuf)
+{
+	for (uint32_t i = 0; i < 3; i++) { /* The last one has no RDMA. */
+		const struct fake_cuda_control control = {
+			.seed = 5 + i, .delay_us_max = 100, .no_rdma = i == 2, .writes_stay = i == 1
+		};
+		struct fake_cuda_counts before, after;
+		bool direct = i < 2;
+
+		app_open(&control);
+		before = app.fake_counts();
+		ck_assert_msg(ranks_run(partial_main, &direct, false) == RUBATO_OK, "%u: %s", i,
+			      rubato_error_text());
+		after = app.fake_counts();
+		ck_assert((after.exported > before.exported) == direct);
+		ck_assert((after.stayed > before.stayed) == (i == 1));
+		app_close();
+	}
+}
+END_TEST
+
 START_TEST(scratch_is_registered_once)
 {
 	app_open(&(struct fake_cuda_control) { .seed = 4, .delay_us_max = 100 });
@@ -413,6 +478,7 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, collectives_go_by_dmabuf);
 	tcase_add_test(tc, scratch_is_registered_once);
+	tcase_add_test(tc, rounds_go_by_dmabuf);
 	tcase_add_test(tc, what_the_network_wrote_is_flushed);
 	tcase_add_test(tc, the_other_end_need_not_have_a_device);
 	tcase_add_test(tc, a_device_without_rdma_is_staged);
