@@ -204,6 +204,6 @@ void options_help(const struct options *options, const char *form)
 	for (uint32_t i = 0; options->algorithms && options->operations[i] != NULL; i++)
 		algorithms_print(options->operations[i]);
 	(void)printf("\n%s%s", strchr(list, '\n') + 1,
-		     options->notes); /* Without popt's own usage. */
+		     options->notes != NULL ? options->notes : ""); /* Without popt's own usage. */
 	free(list);
 }

@@ -124,6 +124,16 @@ class Help(unittest.TestCase):
                         yield choice
             self.assertGreaterEqual(found, CHOICES[name], name)
 
+    def test_what_an_option_says_stands_beside_it(self):
+        for program in PROGRAMS:
+            for words in COMMANDS[os.path.basename(program)]:
+                text = self.options(program, words)[1]
+                rows = [part for part in text.split("\n\n") if re.search("^ +-", part, re.M)]
+                self.assertTrue(rows)
+                for line in (line for part in rows for line in part.rstrip().split("\n")):
+                    with self.subTest(" ".join([os.path.basename(program), *words])):
+                        self.assertRegex(line, "^ |^[A-Z].*:$")
+
     def test_what_parses_is_what_is_shown(self):
         choices = list(self.choices())
         words = compared().union(*(choice.names() for choice in choices))

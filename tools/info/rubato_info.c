@@ -31,7 +31,7 @@ static const struct option wanted_rows[] = {
 	{ "devices", 0, OPTION_FLAG, AT(devices), .help = "network interfaces and RDMA devices" },
 	{ "topology", 0, OPTION_FLAG, AT(topology),
 	  .help = "packages, NUMA nodes, cores, caches; where ranks would be placed; in a job "
-		  "also where\nits ranks are" },
+		  "also where its ranks are" },
 	{ "ranks", 'n', OPTION_U32, AT(rank_count), "N", .min = 1, .max = 1u << 20,
 	  .help = "how many ranks --topology places (as many as there are cores), or --prove "
 		  "takes" },
@@ -48,7 +48,7 @@ static const struct option wanted_rows[] = {
 		  "%s" },
 	{ "nodes", 0, OPTION_OTHER, 0, "N[,N..]", .read = nodes_read,
 	  .help = "--prove for ranks on several nodes, so many on each, and again from the first: "
-		  "what is\nhierarchical (all on one)" },
+		  "what is hierarchical (all on one)" },
 	{ "root", 0, OPTION_U32, AT(proof.root), "R", .max = UINT32_MAX - 1, .word = "all",
 	  .word_is = RUBATO_PROVE_ROOTS_ALL, .preset = "all",
 	  .help = "--prove for this root, where there is one" },
