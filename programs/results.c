@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "programs/options.h"
 #include "programs/replace.h"
 
 /* Whether `path` is, or will be, a file that can be replaced. */
@@ -21,19 +22,26 @@ static bool replaceable(const char *path)
 	return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
-bool results_writable(const char *path)
+/* Else errno says why. */
+static bool writable(const char *path)
 {
 	char folder[PATH_MAX];
 	struct stat there;
 
-	if (strcmp(path, "-") == 0)
-		return true;
-	if (stat(path, &there) == 0 && S_ISDIR(there.st_mode))
+	if (stat(path, &there) == 0 && S_ISDIR(there.st_mode)) {
+		errno = EISDIR;
 		return false;
+	}
 	if (!replaceable(path))
 		return access(path, W_OK) == 0 || errno == ENOENT; /* A link to nothing yet. */
 	(void)snprintf(folder, sizeof(folder), "%s", path);
 	return access(dirname(folder), W_OK) == 0;
+}
+
+void results_check(const char *program, const char *option, const char *path)
+{
+	if (path[0] != '\0' && strcmp(path, "-") != 0 && !writable(path))
+		option_fail(program, "%s: cannot write %s: %s", option, path, strerror(errno));
 }
 
 struct document {

@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether results_write() can be expected to work; asked before the work is done. */
-bool results_writable(const char *path);
+/* Ends `program` with a sentence, and status 2, where results_write() cannot be expected to work;
+ * asked before the work is done. `option` has said `path`; empty: nothing is to be written. */
+void results_check(const char *program, const char *option, const char *path);
 /* Writes beside and renames, so that nobody sees half of it (devices, pipes and links are written
  * as they are), and lets go of `root`. false: not everything could be written. */
 bool results_write(const char *path, json_t *root);

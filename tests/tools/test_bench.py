@@ -343,6 +343,15 @@ class Usage(unittest.TestCase):
         got = run(BENCH, "allreduce", "-n", 2, env={"RUBATO_RANK": "0"})
         self.assertEqual(got.returncode, 2)
 
+    def test_why_results_cannot_be_written_is_said(self):
+        for words in (["allreduce", "--csv"], ["partial", "--json"], ["--overlap", "allreduce",
+                                                                       "--csv"]):
+            with self.subTest(words):
+                got = run(BENCH, *words, "/no/such/folder/x", "-n", 2)
+                self.assertEqual((got.returncode, got.stdout), (2, b""))
+                self.assertIn(f"rubato-bench: {words[-1]}: cannot write /no/such/folder/x: "
+                              "No such file or directory\n", got.stderr.decode())
+
     def test_a_rank_that_cannot_start_claims_no_number(self):
         got = run(BENCH, "allreduce", "-n", 3, env={"RUBATO_CHUNK": "1"})
         self.assertEqual(got.returncode, 1)

@@ -76,6 +76,7 @@ class Laws(unittest.TestCase):
         check_usage(self, SIM, "laws", "--seeds", 0, says="--seeds")
         check_usage(self, SIM, "laws", "--seed", "many", says="--seed")
         check_usage(self, SIM, "laws", "--sometimes", says="--sometimes")
+        check_usage(self, SIM, "laws", "--json", "/", says="cannot write /: Is a directory")
 
 
 @only_simulated

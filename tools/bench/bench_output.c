@@ -57,17 +57,6 @@ static void head_columns(struct bench_output *output)
 	(void)fprintf(file, "\n");
 }
 
-static void files_check(const struct bench_options *options)
-{
-	const char *const paths[] = { options->json, options->csv };
-
-	for (int i = 0; i < 2; i++)
-		if (paths[i][0] != '\0' && !results_writable(paths[i])) {
-			(void)fprintf(stderr, "%s: cannot write %s\n", BENCH, paths[i]);
-			exit(EXIT_FAILURE);
-		}
-}
-
 void bench_output_open(struct bench_output *output, struct bench *bench)
 {
 	const struct bench_options *options = bench->options;
@@ -76,8 +65,10 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 	*output = (struct bench_output) { .options = options,
 					  .peers = &bench->peers,
 					  .rank_count = bench->rank_count };
-	if (first)
-		files_check(options);
+	if (first) {
+		results_check(BENCH, "--json", options->json);
+		results_check(BENCH, "--csv", options->csv);
+	}
 	if (first && (options->json[0] != '\0' || options->csv[0] != '\0'))
 		output->results = json_array();
 	if (first && strcmp(options->json, "-") != 0 && strcmp(options->csv, "-") != 0)

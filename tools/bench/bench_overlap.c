@@ -403,10 +403,8 @@ static void overlap_open(struct overlap *o, const struct given *given)
 	o->unit_ns = unit_measure();
 	if (o->bench.rank != 0)
 		return;
-	if (given->json[0] != '\0' && !results_writable(given->json))
-		option_fail(BENCH, "--json: cannot write there");
-	if (given->csv[0] != '\0' && !results_writable(given->csv))
-		option_fail(BENCH, "--csv: cannot write there");
+	results_check(BENCH, "--json", given->json);
+	results_check(BENCH, "--csv", given->csv);
 	if (given->json[0] != '\0' || given->csv[0] != '\0')
 		o->results = json_array();
 	o->text = strcmp(given->json, "-") != 0 && strcmp(given->csv, "-") != 0;

@@ -94,8 +94,8 @@ static int relaxed_rank(void *arg, int line_fd)
 	bench.rank = rubato_rank(bench.comm);
 	bench.rank_count = rubato_size(bench.comm);
 	relaxed_fit(o, rubato_size(bench.comm));
-	if (bench.rank == 0 && given->json[0] != '\0' && !results_writable(given->json))
-		option_fail(BENCH, "--json: cannot write there");
+	if (bench.rank == 0)
+		results_check(BENCH, "--json", given->json);
 	bench_peers_open(&given->peers, bench.comm);
 	o->peer_count = given->peers.count;
 	for (uint32_t i = 0; i < o->peer_count; i++)

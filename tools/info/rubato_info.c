@@ -82,8 +82,7 @@ static void wanted_read(int argc, char **argv, struct wanted *wanted)
 	info_proof_check(&wanted->proof, wanted->rank_count);
 	if (wanted->system[0] != '\0' && !wanted->topology)
 		option_fail(INFO, "--system works with --topology only");
-	if (wanted->json[0] != '\0' && !results_writable(wanted->json))
-		option_fail(INFO, "--json: cannot write %s", wanted->json);
+	results_check(INFO, "--json", wanted->json);
 }
 
 void info_version(struct info *info, const struct info_probe probes[INFO_TRANSPORTS])

@@ -196,8 +196,7 @@ int laws_command(int argc, char **argv)
 	struct tally tally = { 0 };
 
 	(void)options_read(&options, argc, argv);
-	if (o.json[0] != '\0' && !results_writable(o.json))
-		option_fail(SIM, "--json: cannot write there");
+	results_check(SIM, "--json", o.json);
 	for (uint64_t i = 0; i < o.seeds; i++) {
 		tally.failed += !seed_run(&o, o.seed + i, &tally);
 		progress(&o, i + 1, tally.failed);

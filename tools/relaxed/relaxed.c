@@ -145,8 +145,7 @@ void relaxed_fit(struct relaxed_options *o, uint32_t rank_count)
 	}
 	if (o->ledger[0] == '-' && o->ledger[1] == '\0')
 		option_fail(o->program, "--ledger takes a file");
-	if (o->ledger[0] != '\0' && !results_writable(o->ledger))
-		option_fail(o->program, "--ledger: cannot write there");
+	results_check(o->program, "--ledger", o->ledger);
 	if (o->loop == 1 && o->period_ns > 0)
 		option_fail(o->program, "--period is for --loop timed");
 	if (rank_count > 0)

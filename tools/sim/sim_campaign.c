@@ -257,7 +257,6 @@ int sim_campaign_command(int argc, char **argv)
 	};
 
 	(void)options_read(&options, argc, argv);
-	if (o.json[0] != '\0' && !results_writable(o.json))
-		option_fail(SIM, "--json: cannot write there");
+	results_check(SIM, "--json", o.json);
 	return campaign(&o);
 }

@@ -346,8 +346,7 @@ int sim_choice_command(int argc, char **argv)
 		option_fail(SIM, "-e is less than -b");
 	if (o.sim.cluster.fault_count > 0)
 		option_fail(SIM, "choice takes no --faults");
-	if (o.sim.json[0] != '\0' && !results_writable(o.sim.json))
-		option_fail(SIM, "--json: cannot write there");
+	results_check(SIM, "--json", o.sim.json);
 	most = table(&o, results);
 	if (o.sim.json[0] == '\0')
 		json_decref(results);

@@ -267,6 +267,5 @@ void sim_options_read(int argc, char **argv, struct sim_options *o)
 	o->cluster.reorder = o->reorder;
 	options_fit(o);
 	(void)option_algorithm(SIM, operation_names[o->op], o->algorithm, false);
-	if (o->json[0] != '\0' && !results_writable(o->json))
-		option_fail(SIM, "--json: cannot write there");
+	results_check(SIM, "--json", o->json);
 }

@@ -107,7 +107,6 @@ int sim_relaxed_command(int argc, char **argv, bool lagged)
 	o.cluster.seed = relaxed.seed;
 	relaxed_fit(&relaxed, o.cluster.rank_count);
 	sim_faults_fit(&o);
-	if (o.json[0] != '\0' && !results_writable(o.json))
-		option_fail(SIM, "--json: cannot write there");
+	results_check(SIM, "--json", o.json);
 	return job_run(&o, &relaxed);
 }
