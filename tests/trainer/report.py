@@ -352,6 +352,17 @@ class One(Files):
         self.assertIn(name, page.text)
         self.assertEqual((page.count("script"), page.count("b")), (1, 0))
 
+    def test_names_need_not_be_utf_8(self):
+        name = os.fsdecode(b"r\xff\xfe")
+        self.simulate("--seed", 1, out=name)
+        self.assertIn("r??", self.page(f"{name}/report.html").text)
+        for locale in "C", "C.UTF-8":
+            page = os.fsencode(f"{name}/{locale}.html")
+            got = subprocess.run([REPORT, name, "-o", page], capture_output=True, check=False,
+                                 env={**os.environ, "LC_ALL": locale})
+            self.assertEqual((got.returncode, got.stderr, got.stdout), (0, b"", page + b"\n"))
+        self.assertEqual([file for file in os.listdir(name) if file.endswith(".part")], [])
+
     def test_large_files_stay_small_pages(self):
         self.simulate()
         with open("out/metrics.jsonl", "w", encoding="ascii") as file:

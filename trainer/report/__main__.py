@@ -54,10 +54,11 @@ def write(path, text):
     """Whole or not at all."""
     beside = f"{path}.{os.getpid()}.part"
     try:
-        with open(beside, "x", encoding="utf-8") as file:
+        # Names of files need not be UTF-8; the page is.
+        with open(beside, "x", encoding="utf-8", errors="replace") as file:
             file.write(text)
         os.replace(beside, path)
-    except OSError:
+    except BaseException:
         if os.path.exists(beside):
             os.unlink(beside)
         raise
@@ -100,6 +101,7 @@ def main(words):
     for run in found:
         for problem in run.problems:
             say(f"{run.folder}: {problem}")
+    sys.stdout.reconfigure(errors="surrogateescape")  # The name's own bytes.
     print(output)
     return 0
 
