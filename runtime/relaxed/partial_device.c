@@ -66,22 +66,15 @@ static bool taken_by_all(const void *arg, uint32_t place)
 	return all;
 }
 
-static bool scratch_there(const struct rubato_partial *p, const struct rb_plan *plan, bool group)
-{
-	const struct rb_engine *engine = &p->comm->engine;
-
-	return group ? taken_by_all(engine, 0) : rb_memory_all_taken(engine, &plan->schedule);
-}
-
 static rubato_status plan_stage(const struct rubato_partial *p, struct rb_plan *plan, bool group,
 				struct rb_plan **staged)
 {
 	const struct rb_engine *engine = &p->comm->engine;
+	bool there = group ? taken_by_all(engine, 0) : rb_memory_all_taken(engine, &plan->schedule);
 	const struct rb_staging staging = {
 		.kinds = { [RB_BUF_IN] = RB_MEMORY_DEVICE,
 			   [RB_BUF_OUT] = RB_MEMORY_DEVICE,
-			   [RB_BUF_SCRATCH] = scratch_there(p, plan, group) ? RB_MEMORY_DEVICE
-									    : RB_MEMORY_HOST },
+			   [RB_BUF_SCRATCH] = there ? RB_MEMORY_DEVICE : RB_MEMORY_HOST },
 		.takes = group ? taken_by_all : rb_memory_taken,
 		.arg = engine,
 		.ways = rb_memory_ways(engine),
@@ -90,19 +83,25 @@ static rubato_status plan_stage(const struct rubato_partial *p, struct rb_plan *
 	return rb_plan_staged(plan, &staging, staged);
 }
 
+static bool scratch_there(const struct rb_plan *staged)
+{
+	return staged->kinds[RB_BUF_SCRATCH] == RB_MEMORY_DEVICE;
+}
+
 /* All that a round by this plan needs, so that no round need make anything. */
 static rubato_status plan_room(struct rubato_partial *p, struct rb_plan *plan, bool group,
 			       uint64_t bytes[RB_STAGE_COUNT], uint64_t scratch_bytes[2])
 {
 	struct rb_plan *staged;
-	bool there = scratch_there(p, plan, group);
+	uint64_t *scratch;
 
 	RB_TRY(plan_stage(p, plan, group, &staged));
+	scratch = &scratch_bytes[scratch_there(staged)];
 	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
 		if (staged->stage_bytes[i] > bytes[i])
 			bytes[i] = staged->stage_bytes[i];
-	if (staged->scratch_bytes > scratch_bytes[there])
-		scratch_bytes[there] = staged->scratch_bytes;
+	if (staged->scratch_bytes > *scratch)
+		*scratch = staged->scratch_bytes;
 	return rb_run_init(&p->reduction.run, staged);
 }
 
@@ -156,8 +155,10 @@ rubato_status rb_partial_device_rooms(struct rubato_partial *p)
 rubato_status rb_partial_device_run(struct rubato_partial *p, struct rb_run *run)
 {
 	struct rb_partial_device *d = &p->device;
-	bool group = run->ranks != NULL, there = scratch_there(p, run->plan, group);
+	bool there;
 
+	RB_TRY(plan_stage(p, run->plan, run->ranks != NULL, &run->plan)); /* It is there already. */
+	there = scratch_there(run->plan);
 	run->buffers[RB_BUF_SCRATCH] =
 		(struct rb_where) { .base = d->scratch[there],
 				    .kind = there ? RB_MEMORY_DEVICE : RB_MEMORY_HOST,
@@ -168,7 +169,7 @@ rubato_status rb_partial_device_run(struct rubato_partial *p, struct rb_run *run
 		run->buffers[RB_BUF_STAGE_HOST + i] = (struct rb_where) { .base = d->stages[i] };
 	run->buffers[RB_BUF_STAGE_DEVICE].kind = RB_MEMORY_DEVICE;
 	run->executors = d->executors;
-	return plan_stage(p, run->plan, group, &run->plan); /* It is there already. */
+	return RUBATO_OK;
 }
 
 /* ---- The slab ---- */

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "rubato_cuda.h"
+#include "runtime/devices/cuda_memory.h"
 #include "tests/cuda/app.h"
 #include "tests/runtime/local.h"
 
@@ -22,7 +23,7 @@
 #define TIMES_MAX 200u
 #define COMMS 64u
 /* Streams that wait for each other share a process's queues, with the library's own. */
-#define STREAMS_OF_THREADS (32u - 6)
+#define STREAMS_OF_THREADS (32u - RB_CUDA_STREAMS)
 
 static struct cuda_app app;
 static uint64_t mib = 256;
