@@ -146,7 +146,9 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 {
 	const struct rb_nodes *nodes = &comm->choices.nodes;
 	struct rb_endpoint *own = comm->engine.endpoints[0];
+	struct rb_waiting waiting = comm->engine.waiting;
 	uint32_t me = comm->engine.rank;
+	rubato_status err;
 
 	*speeds = (struct speeds) { comm->origin.network, comm->origin.node };
 	if (speeds->node.latency_us == 0 && own->ops->node_speed != NULL)
@@ -161,7 +163,10 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 	comm->origin.measured = true;
 	if (nodes->place_of[me] != 0)
 		return RUBATO_OK;
-	return ring_measure(comm, deadline_ns, &speeds->network);
+	rb_waiting_unknown(&comm->engine.waiting);
+	err = ring_measure(comm, deadline_ns, &speeds->network);
+	comm->engine.waiting = waiting;
+	return err;
 }
 
 /* Makes `all` the slowest in each of its figures. `spread` begins with what node 0 says. */

@@ -643,7 +643,7 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 	spin_ns = rb_waiting_spin_ns(&engine->waiting);
 	if (now >= deadline_ns)
 		return false;
-	if (waited < spin_ns)
+	if (waited < spin_ns && !engine->waiting.gives_way)
 		rb_pause();
 	else if (waited < spin_ns + engine->waiting.yield_ns)
 		rb_yield();

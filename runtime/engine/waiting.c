@@ -12,7 +12,10 @@
  *
  * What comes over a network takes its latency at least, and an answer twice that: with a core for
  * each rank, poll for some of them, or every answer is awaited asleep, and the wake-up comes on
- * top. A network that is slower than that is worth is slept for.
+ * top. A network that is slower than that is worth is slept for. Its latency is measured by polls
+ * alone, or it would have wake-ups in it. Where a yield is cheap beside the latency, polls give
+ * way: the kernel's own threads may be what moves the awaited (TCP, RDMA in software), and they
+ * would wait for the end of a turn of milliseconds, again and again.
  */
 #include "runtime/engine/waiting.h"
 
@@ -26,7 +29,8 @@
 #define ROUNDS 6            /* Enough for a median, at some 70 us each. */
 #define SPIN_WAKEUPS 4      /* Guess: polls for that many wake-ups' time before it sleeps. */
 #define SPIN_LATENCIES 10   /* Guess: of a network, likewise, */
-#define SPIN_NS_MAX 2000000 /* unless that is more than this. Guess. */
+#define SPIN_NS_MAX 2000000 /* at most for so long, and not at all if no answer is so soon. */
+#define GIVE_WAY_US 50      /* Guess: from here on a yield is cheap beside the latency. */
 #define YIELD_WAKEUPS 40    /* Guess: other ranks run meanwhile, so it costs them little. */
 #define WAKE_NS_MIN 20000   /* Both threads of the measurement may have shared a core. */
 #define WAKE_NS_MAX 200000
@@ -210,16 +214,32 @@ struct rb_waiting rb_waiting_find(struct rb_waiting_costs *costs, uint32_t host_
 	return waiting;
 }
 
+/* RUBATO_SPIN goes before it, and so do other ranks who want the core. */
+static bool may_poll_longer(const struct rb_waiting *waiting)
+{
+	return !waiting->forced && waiting->yield_ns == 0;
+}
+
+void rb_waiting_unknown(struct rb_waiting *waiting)
+{
+	if (may_poll_longer(waiting))
+		waiting->spin_ns = SPIN_NS_MAX;
+}
+
 void rb_waiting_network(struct rb_waiting *waiting, double latency_us)
 {
 	double spin_ns = SPIN_LATENCIES * latency_us * 1e3;
 
-	if (waiting->forced || waiting->yield_ns > 0 || spin_ns > SPIN_NS_MAX ||
+	if (spin_ns > SPIN_NS_MAX && 2 * latency_us * 1e3 <= SPIN_NS_MAX)
+		spin_ns = SPIN_NS_MAX;
+	if (!may_poll_longer(waiting) || spin_ns > SPIN_NS_MAX ||
 	    spin_ns <= (double)waiting->spin_ns)
 		return;
 	waiting->spin_ns = (uint64_t)spin_ns;
-	RB_LOG(RB_LOG_INFO, "waiting: polls for %llu ns, as the network takes %.1f us",
-	       (unsigned long long)waiting->spin_ns, latency_us);
+	waiting->gives_way = latency_us >= GIVE_WAY_US;
+	RB_LOG(RB_LOG_INFO, "waiting: polls for %llu ns%s, as the network takes %.1f us",
+	       (unsigned long long)waiting->spin_ns, waiting->gives_way ? " between yields" : "",
+	       latency_us);
 }
 
 /* ---- What sleeps teach ---- */

@@ -9,6 +9,7 @@ struct rb_waiting {        /* From the costs of this machine. */
 	uint64_t spin_ns;  /* Poll without giving the core away. */
 	uint64_t yield_ns; /* Then poll between yields, for so long; then sleep. */
 	uint32_t empty;    /* Polls of late in which nothing came. */
+	bool gives_way;    /* Yields between polls, while it spins. */
 	bool forced;       /* As it is, whatever sleeps teach. */
 };
 
@@ -21,6 +22,8 @@ void rb_waiting_measure(bool crowded, struct rb_waiting_costs *costs);
 /* Pure: for host_ranks that share `cores`. */
 struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t host_ranks,
 				    uint32_t cores);
+/* While a network's latency is measured, which a sleep would add to. */
+void rb_waiting_unknown(struct rb_waiting *waiting);
 /* Ranks are awaited over a network, too, which takes so long one way; 0: not known. */
 void rb_waiting_network(struct rb_waiting *waiting, double latency_us);
 /* From one thread of a core to another and no more than that: measured, takes some 0.5 ms; 0: it

@@ -69,9 +69,34 @@ START_TEST(a_network_is_polled_for_some_of_its_latencies)
 	ck_assert_uint_gt(w.spin_ns, 4 * 100000);
 	ck_assert_uint_le(w.spin_ns, 20 * 100000);
 	ck_assert_uint_eq(w.yield_ns, 0);
+	ck_assert(w.gives_way);
+	rb_waiting_network(&w, 600); /* An answer is there within the longest poll. */
+	ck_assert_uint_ge(w.spin_ns, 2 * 600000);
+	ck_assert_uint_le(w.spin_ns, 5 * 600000);
 	rb_waiting_network(&crowded, 100); /* Others want the core. */
 	ck_assert_uint_eq(crowded.spin_ns, as_crowded.spin_ns);
 	rb_waiting_network(&forced, 100);
+	ck_assert_uint_eq(forced.spin_ns, 12345);
+	ck_assert(!forced.gives_way);
+	w = (struct rb_waiting) { .spin_ns = 100 };
+	rb_waiting_network(&w, 2); /* A yield would be felt. */
+	ck_assert_uint_gt(w.spin_ns, 100);
+	ck_assert(!w.gives_way);
+}
+END_TEST
+
+START_TEST(a_network_is_measured_by_polls_where_the_core_is_free)
+{
+	struct rb_waiting_costs none = { 0 };
+	struct rb_waiting w = rb_waiting_choose(&usual, 2, 4), was = w;
+	struct rb_waiting crowded = rb_waiting_choose(&usual, 8, 4), as_crowded = crowded;
+	struct rb_waiting forced = rb_waiting_find(&none, 2, 2, 12345);
+
+	rb_waiting_unknown(&w);
+	ck_assert_uint_gt(w.spin_ns, 4 * was.spin_ns);
+	rb_waiting_unknown(&crowded);
+	ck_assert_uint_eq(crowded.spin_ns, as_crowded.spin_ns);
+	rb_waiting_unknown(&forced);
 	ck_assert_uint_eq(forced.spin_ns, 12345);
 }
 END_TEST
@@ -154,6 +179,7 @@ int main(void)
 	tcase_add_test(tc, dearer_steps_are_put_off_longer);
 	tcase_add_test(tc, a_forced_span_is_taken_as_it_is);
 	tcase_add_test(tc, a_network_is_polled_for_some_of_its_latencies);
+	tcase_add_test(tc, a_network_is_measured_by_polls_where_the_core_is_free);
 	tcase_add_test(tc, polls_that_find_nothing_become_short_until_a_rank_is_late);
 	tcase_add_test(tc, polls_that_find_something_stay_long);
 	tcase_add_test(tc, polls_that_are_forced_or_short_stay_as_they_are);
