@@ -1,7 +1,7 @@
 /*
  * oneway.c -- what one way between two ranks takes, measured as perftest does it.
  *
- *	oneway latency SIZE ROUNDS     half a round trip, blocking calls: the median, in us
+ *	oneway latency SIZE ROUNDS     half a round trip, blocking calls: median and mean, in us
  *	oneway persistent SIZE ROUNDS  the same by persistent operations
  *	oneway stream SIZE COUNT       10^6 bytes a second, DEPTH messages under way at a time
  *
@@ -114,7 +114,7 @@ static void latency(size_t size_bytes, unsigned long rounds, bool persistent)
 			  .out = memory(size_bytes),
 			  .size_bytes = size_bytes,
 			  .peer = 1 - rubato_rank(comm) };
-	double *times = calloc(rounds, sizeof(*times));
+	double *times = calloc(rounds, sizeof(*times)), sum = 0;
 
 	if (times == NULL)
 		exit(1);
@@ -128,9 +128,11 @@ static void latency(size_t size_bytes, unsigned long rounds, bool persistent)
 		(void)half_round_us(&e, i);
 	for (unsigned long i = 0; i < rounds; i++)
 		times[i] = half_round_us(&e, i);
+	for (unsigned long i = 0; i < rounds; i++)
+		sum += times[i];
 	qsort(times, rounds, sizeof(*times), ascending);
 	if (e.peer == 1)
-		(void)printf("%.3f\n", times[rounds / 2]);
+		(void)printf("%.3f %.3f\n", times[rounds / 2], sum / (double)rounds);
 	rubato_op_free(e.send);
 	rubato_op_free(e.recv);
 	free(times);
