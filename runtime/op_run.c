@@ -262,12 +262,13 @@ rubato_status rb_op_rooms(struct rubato_op *op)
 {
 	const struct rb_engine *engine = &op->comm->engine;
 	struct rb_plan *plan = op->plan;
+	bool agreed = plan != NULL && (!rb_plan_needs_peers(plan) || op->exchange.over);
 
 	for (uint32_t i = 0; i < engine->device_count && op->stream.gate == NULL; i++)
 		if (engine->devices[i]->ops->gate_new != NULL)
 			RB_TRY(engine->devices[i]->ops->gate_new(engine->devices[i],
 								 &op->stream.gate));
-	if (engine->device_count == 0 || op->plan == NULL)
+	if (engine->device_count == 0 || !agreed)
 		return RUBATO_OK;
 	where_set(op);
 	return rb_op_stage(op, &plan);

@@ -12,9 +12,10 @@
 void rb_op_start(struct rubato_op *op);
 /* What was enqueued, and counted as in flight: now it starts. */
 void rb_op_begin(struct rubato_op *op);
-/* What its next run needs of devices' memory, and a gate. Errors: MEMORY, SYSTEM. */
+/* What its next run needs of devices' memory, as far as it is agreed upon, and a gate. Errors:
+ * MEMORY, SYSTEM. */
 RB_NODISCARD rubato_status rb_op_rooms(struct rubato_op *op);
-/* One that was just made: that, where it may be started on streams. What cannot be had is asked for
+/* One that is being made: that, where it may be started on streams. What cannot be had is asked for
  * again when it is. */
 void rb_op_streams_ready(struct rubato_op *op);
 /* Of one that is helped: its plan is the one to carry out. */

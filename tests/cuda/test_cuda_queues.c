@@ -43,8 +43,7 @@ static rubato_status part_make(rubato_comm *comm, struct part *part)
 	part->device = cuda_app_alloc(&app, COUNT * 4);
 	CUDA_APP(&app, cuMemHostAlloc, (void **)(void *)&part->host, COUNT * 4, 0);
 	part->stream = cuda_app_stream(&app);
-	return rubato_op_allreduce(part->comm, part->device, part->device, COUNT, RUBATO_UINT32,
-				   RUBATO_SUM, &part->op);
+	return RUBATO_OK;
 }
 
 /* Nothing here waits: all is behind the start on the stream. */
@@ -77,6 +76,10 @@ static rubato_status parts_run(rubato_comm *comm, const struct many *many, struc
 	for (uint32_t i = 0; i < many->comms; i++)
 		RB_TRY(part_make(comm, &parts[i]));
 	RB_TRY(rubato_barrier(comm));
+	/* The last is there for all ranks when it is for one, which starts at once. */
+	for (uint32_t i = 0; i < many->comms; i++)
+		RB_TRY(rubato_op_allreduce(parts[i].comm, parts[i].device, parts[i].device, COUNT,
+					   RUBATO_UINT32, RUBATO_SUM, &parts[i].op));
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		for (uint32_t i = 0; i < many->comms; i++)
 			RB_TRY(part_start(&parts[i], rank + round + i));
