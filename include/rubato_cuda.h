@@ -74,9 +74,10 @@ RUBATO_API rubato_status rubato_cuda_free(rubato_comm *comm, void *memory);
  * pinned. Needs the progress thread (RUBATO_BACKGROUND=1, which is usual).
  * All ranks must start the same operations, in the same order where they are on several streams,
  * each in whatever way it likes. While streams wait for operations, freeing device memory waits for
- * them, and making memory, operations or communicators may: make them before. Ranks that are
- * threads of one process on one device have at most as many such streams together as the device has
- * queues, 8 or CUDA_DEVICE_MAX_CONNECTIONS (docs/gpu.md, "Streams that wait").
+ * them, and making memory, streams, operations or communicators may: make them before. Ranks that
+ * are threads of one process on one device make theirs before any of them starts, with a barrier
+ * behind it, and free after a barrier; and they have at most as many such streams together as the
+ * device has queues, 8 or CUDA_DEVICE_MAX_CONNECTIONS (docs/gpu.md, "Streams that wait").
  *
  * If the operation fails, or is cancelled, or the communicator is aborted, the stream goes on; the
  * error is what rubato_test and rubato_wait return, and every later call. The communicator must not

@@ -152,6 +152,7 @@ static rubato_status starts(rubato_comm *comm, uint64_t bytes)
 	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
 	say(comm, "start on a stream: the caller", bytes, host, TIMES_MAX);
 	say(comm, "start on a stream: until it is over", bytes, whole, TIMES_MAX);
+	RB_TRY(rubato_barrier(comm)); /* No stream waits where something is freed. */
 	rubato_op_free(op);
 	CUDA_APP(&app, cuStreamDestroy, stream);
 	cuda_app_free(&app, memory);
@@ -172,12 +173,13 @@ static rubato_status many(rubato_comm *comm)
 	char what[64];
 
 	for (uint32_t i = 0; i < comms_count; i++) {
+		streams[i] = cuda_app_stream(&app);
 		RB_TRY(rubato_split(comm, 0, 0, &comms[i]));
 		RB_TRY(rubato_op_allreduce(comms[i], (char *)memory + 4096 * i,
 					   (char *)memory + 4096 * i, 1024, RUBATO_FLOAT32,
 					   RUBATO_SUM, &ops[i]));
-		streams[i] = cuda_app_stream(&app);
 	}
+	RB_TRY(rubato_barrier(comm)); /* While streams wait, others may be made nowhere. */
 	for (uint32_t round = 0; round < 20; round++) {
 		uint64_t start = rb_clock_ns();
 
@@ -190,6 +192,7 @@ static rubato_status many(rubato_comm *comm)
 	}
 	(void)snprintf(what, sizeof(what), "%u communicators, a stream each", comms_count);
 	say(comm, what, comms_count * 4096, ns, 20);
+	RB_TRY(rubato_barrier(comm));
 	for (uint32_t i = 0; i < comms_count; i++) {
 		RB_TRY(rubato_wait(ops[i], RUBATO_TIMEOUT_DEFAULT));
 		rubato_op_free(ops[i]);

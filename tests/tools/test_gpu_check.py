@@ -110,7 +110,8 @@ class WithoutADevice(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
                 [GPU_CHECK, "--fake", "--built", "--build", BUILD, "--output", folder,
-                 "--only", "streams-7-*", "--only", "sanitizer-memcheck", *more],
+                 "--only", "streams-7-*", "--only", "sanitizer-memcheck",
+                 "--only", "bench-cuda-4", *more],
                 capture_output=True, text=True, timeout=200, check=False)
             report = json.loads((pathlib.Path(folder) / "report.json").read_text())
             text = (pathlib.Path(folder) / "report.txt").read_text()
@@ -119,7 +120,7 @@ class WithoutADevice(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(statuses.pop("sanitizer-memcheck"), "skipped")
         self.assertEqual(set(statuses.values()), {"passed"}, done.stdout)
-        self.assertEqual(len(statuses), 2 + len(parts))
+        self.assertEqual(len(statuses), 3 + len(parts))
         if HAS_TRAINER:
             self.assertRegex(text, "same +gpt +1 ranks, 50 losses")
             self.assertRegex(text, "same +adpsgd +4 ranks, 20 losses")
@@ -127,6 +128,7 @@ class WithoutADevice(unittest.TestCase):
             self.assertNotIn("DIFFERS", text)
             self.assertRegex(text, "good: 46 reductions of 2 ranks are in flight")
             self.assertEqual(pictures, {"laga-trace.json", "laga-report.html"})
+        self.assertRegex(text, "6 communicators, a stream each +4 ranks")
         self.assertIn("CUDA_DEVICE_MAX_CONNECTIONS=8, 7 streams wait: all else goes on", text)
         self.assertEqual(report["driver"], "without a device")
         self.assertNotIn(report["libraries"], ("", "unknown"))

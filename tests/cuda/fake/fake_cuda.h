@@ -22,6 +22,9 @@
  *             With FAKE_CUDA_UDMABUF=1 a kernel's, of the same pages, made by /dev/udmabuf. What a
  *             network that asks (fake_cuda_remote_write) writes there stays under way, if control
  *             says so, until it is flushed or the network reads: as posted writes may
+ *   waits     of calls that make something, and of copies of memory that is not pinned, while
+ *             streams wait: if control says so. With FAKE_CUDA_AS_SEEN=1 programs that know
+ *             nothing of this control have both, and 32 queues, as seen on an H200
  *   contexts  each call looks whether the calling thread has one
  *
  * Tests find this control by dlsym ("fake_cuda_control"); the real driver has none, so that a test
