@@ -26,10 +26,10 @@
  *   Bits        a collective gives the same bits on every rank that receives the same element, and
  *               the same bits again when repeated: operand order is fixed by rank number. Of
  *               other jobs docs/tuning.md tells ("The same bits in every job").
- *   Poison      when a collective fails on a rank (lost peer, timeout, cancel, mismatch), that
- *               rank's communicator is poisoned: later operations return the first error at once,
- *               and only rubato_dump, rubato_abort and rubato_finalize are of use. A timeout of
- *               rubato_wait does not poison (the operation goes on), nor does cancelling a message.
+ *   Poison      when a collective fails on a rank (lost peer, timeout, cancel, mismatch, no memory
+ *               for it), that rank's communicator is poisoned: later operations return the first
+ *               error at once; rubato_dump, rubato_abort and rubato_finalize alone are of use. A
+ *               timeout of rubato_wait does not poison, nor does cancelling a message.
  */
 #ifndef RUBATO_H
 #define RUBATO_H

@@ -98,6 +98,7 @@ static rubato_status oneshot_run(struct rubato_comm *comm)
 	rubato_status err = rb_op_prepare(op);
 
 	if (err != RUBATO_OK) {
+		err = rb_notice_memory(&comm->engine, err);
 		op->done = true;
 		rb_op_release(op);
 		return err;
@@ -181,6 +182,7 @@ static rubato_status op_join(struct rubato_op *op)
 rubato_status rb_call_create(rubato_comm *comm, const struct rb_call *call, uint32_t user_tag,
 			     bool sending, rubato_op **out)
 {
+	bool message = call->kind == RB_KIND_SENDRECV;
 	struct rubato_op *op;
 	rubato_status err;
 
@@ -190,7 +192,8 @@ rubato_status rb_call_create(rubato_comm *comm, const struct rb_call *call, uint
 	op = calloc(1, sizeof(*op));
 	if (op == NULL) {
 		free(call->helped);
-		return RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
+		return message ? err : rb_notice_memory_outside(&comm->engine, err);
 	}
 	call_apply(call, op);
 	op->comm = comm;
@@ -207,6 +210,8 @@ rubato_status rb_call_create(rubato_comm *comm, const struct rb_call *call, uint
 		err = op_join(op);
 	else
 		rb_op_discard(op);
+	if (!message)
+		err = rb_notice_memory(&comm->engine, err);
 	rb_engine_leave(&comm->engine);
 	if (err == RUBATO_OK)
 		*out = op;

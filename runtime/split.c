@@ -91,20 +91,6 @@ static void group_close(struct rb_bootstrap *b)
 	free(g);
 }
 
-/* Where this rank lacks memory for what the others wait for, the parent's end tells them. */
-static rubato_status failure_tell(struct rubato_comm *parent, rubato_status err)
-{
-	char text[RB_TEXT_BYTES];
-
-	if (err != RUBATO_ERR_MEMORY)
-		return err;
-	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-	rb_engine_enter(&parent->engine);
-	rb_engine_poison(&parent->engine, err, text);
-	rb_engine_leave(&parent->engine);
-	return RB_FAIL(err, "%s", text);
-}
-
 /* ---- The bootstrap ---- */
 
 struct exchange {
@@ -186,7 +172,7 @@ static rubato_status exchange(struct group *g, uint64_t *in, uint64_t *out, uint
 {
 	rubato_status err = exchange_run(g, in, out, words, g->deadline_ns);
 
-	err = failure_tell(g->parent, err);
+	err = rb_notice_memory_outside(&g->parent->engine, err);
 	*g->parents = err != RUBATO_OK;
 	return err;
 }
@@ -224,8 +210,9 @@ static rubato_status group_allgather(struct rb_bootstrap *b, const void *in, siz
 	struct blobs *blobs = blobs_new(b->rank_count, words);
 
 	if (blobs == NULL)
-		return failure_tell(g->parent, RB_FAIL(RUBATO_ERR_MEMORY,
-						       "split: blobs of %u ranks", b->rank_count));
+		return rb_notice_memory_outside(
+			&g->parent->engine,
+			RB_FAIL(RUBATO_ERR_MEMORY, "split: blobs of %u ranks", b->rank_count));
 	blobs->next = g->blobs;
 	g->blobs = blobs;
 	uint64_t *own = blobs->words + b->rank_count * words;
@@ -256,7 +243,8 @@ static rubato_status group_end(struct rb_bootstrap *b, bool good)
 	if (good) /* And so are all. */
 		return sizes_exchange(g, 0);
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-	(void)failure_tell(g->parent, exchange_run(g, &size, g->sizes, 1, g->deadline_ns));
+	(void)rb_notice_memory_outside(&g->parent->engine,
+				       exchange_run(g, &size, g->sizes, 1, g->deadline_ns));
 	return RB_FAIL(RUBATO_ERR_PEER, "%s", text);
 }
 
@@ -415,14 +403,15 @@ rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubat
 	RB_TRY(rb_engine_ours(&comm->engine));
 	all = calloc(comm->engine.rank_count, sizeof(mine));
 	if (all == NULL)
-		return failure_tell(comm, RB_FAIL(RUBATO_ERR_MEMORY, "split: table of %u ranks",
-						  comm->engine.rank_count));
+		return rb_notice_memory_outside(&comm->engine, RB_FAIL(RUBATO_ERR_MEMORY,
+								       "split: table of %u ranks",
+								       comm->engine.rank_count));
 	err = words_gather(comm, mine, all, &number);
 	if (err == RUBATO_OK && color != RUBATO_COLOR_NONE)
 		err = group_new(comm, all, color, number, &group);
 	free(all);
 	if (err != RUBATO_OK)
-		return failure_tell(comm, err);
+		return rb_notice_memory_outside(&comm->engine, err);
 	if (group == NULL) {
 		*out = NULL;
 		return RUBATO_OK;

@@ -224,3 +224,29 @@ static const struct rb_poller_ops notices_ops = {
 	.order = RB_POLLER_NOTICE,
 	.poisoned = notices_send,
 };
+
+/* ---- Lack of memory ---- */
+
+rubato_status rb_notice_memory(struct rb_engine *engine, rubato_status err)
+{
+	char text[RB_TEXT_BYTES];
+
+	if (err != RUBATO_ERR_MEMORY)
+		return err;
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rb_engine_poison(engine, err, text);
+	return RB_FAIL(err, "%s", text);
+}
+
+rubato_status rb_notice_memory_outside(struct rb_engine *engine, rubato_status err)
+{
+	char text[RB_TEXT_BYTES];
+
+	if (err != RUBATO_ERR_MEMORY)
+		return err;
+	rb_engine_enter(engine);
+	(void)rb_notice_memory(engine, err);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	rb_engine_leave(engine);
+	return RB_FAIL(err, "%s", text);
+}

@@ -37,4 +37,10 @@ void rb_notices_close(struct rb_notices *notices);
 /* What to leave as last words; false: that this rank goes says enough. */
 bool rb_notices_last_words(const struct rb_notices *notices, uint8_t words[RB_LAST_WORDS_BYTES]);
 
+/* What a rank does that lacks memory for what the others wait for: it poisons, so that they hear of
+ * it at once. Other errors are none of that. Returns err. Under the lock;
+ * outside: where it is not held. */
+rubato_status rb_notice_memory(struct rb_engine *engine, rubato_status err);
+rubato_status rb_notice_memory_outside(struct rb_engine *engine, rubato_status err);
+
 #endif

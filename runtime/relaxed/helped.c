@@ -272,6 +272,7 @@ static rubato_status open_and_make(struct rubato_comm *comm, struct rb_helped **
 	err = helper_open(comm);
 	if (err == RUBATO_OK)
 		err = helped_make(comm, helped);
+	err = rb_notice_memory(&comm->engine, err);
 	rb_engine_leave(&comm->engine);
 	return err;
 }

@@ -174,9 +174,11 @@ static rubato_status create(rubato_comm *comm, uint64_t count, rubato_type type,
 
 	if (comm == NULL || lagged == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged: NULL");
+	RB_TRY(rb_engine_ours(&comm->engine));
 	l = calloc(1, sizeof(*l));
 	if (l == NULL)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "lagged: %zu bytes", sizeof(*l));
+		return rb_notice_memory_outside(
+			&comm->engine, RB_FAIL(RUBATO_ERR_MEMORY, "lagged: %zu bytes", sizeof(*l)));
 	l->comm = comm;
 	l->copy.engine = &comm->engine;
 	l->count = count;
@@ -195,6 +197,7 @@ static rubato_status create(rubato_comm *comm, uint64_t count, rubato_type type,
 	err = agree(l, lag, err);
 	for (uint32_t i = 0; err == RUBATO_OK && i < l->slot_count; i++)
 		err = slot_make(l, &l->slots[i]);
+	err = rb_notice_memory_outside(&comm->engine, err);
 	if (err != RUBATO_OK) {
 		char text[256];
 

@@ -610,7 +610,9 @@ static rubato_status make(rubato_comm *comm, uint64_t count, rubato_type type, r
 	if (p == NULL || all == NULL) {
 		free(p);
 		free(all);
-		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %zu bytes", sizeof(*p));
+		return rb_notice_memory_outside(
+			&comm->engine,
+			RB_FAIL(RUBATO_ERR_MEMORY, "partial: %zu bytes", sizeof(*p)));
 	}
 	p->comm = comm;
 	p->copy.engine = p->device.watch.engine = &comm->engine;
