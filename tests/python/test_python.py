@@ -18,6 +18,7 @@ HERE = ROOT / "tests/python"
 FOLDER = pathlib.Path(sys.argv.pop(1))
 sys.path.insert(0, str(ROOT / "tests/tools"))
 
+from ports import hold, number  # noqa: E402
 from programs import main, start  # noqa: E402
 
 
@@ -114,10 +115,11 @@ class Python(unittest.TestCase):
 
     def job(self, how):
         """Three ranks without a launcher, who would end the others."""
-        port = free_port()
+        held = hold()
+        self.addCleanup(held.close)
         children = [start(environment / "bin/python", HERE / "rank_fails.py", how, cwd="/",
                           env={"RUBATO_RANK": str(rank), "RUBATO_SIZE": "3",
-                               "RUBATO_ROOT": f"127.0.0.1:{port}"}) for rank in range(3)]
+                               "RUBATO_ROOT": f"127.0.0.1:{number(held)}"}) for rank in range(3)]
         try:
             said = [b"".join(child.communicate(timeout=60)).decode() for child in children]
         finally:
@@ -157,13 +159,6 @@ class Python(unittest.TestCase):
             subprocess.run(["cc", "-I", include, source, library, "-o", program,
                             f"-Wl,-rpath,{pathlib.Path(library).parent}"], check=True, timeout=60)
             self.assertIn("0.1.0", self.passes(run(program)))
-
-
-def free_port():
-    import socket
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import sys
 import time
 
@@ -20,11 +19,7 @@ import torch.distributed  # noqa: F401
 import torch.distributed.fsdp  # noqa: F401
 import torch.nn.parallel  # noqa: F401
 
-
-def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
+from launch import hold, number
 
 
 def become(job, rank, port):
@@ -67,15 +62,16 @@ def serve():
     """Returns in the ranks only, with their script."""
     for line in sys.stdin:
         job = json.loads(line)
-        port, pids = free_port(), []
+        held, pids = hold(), []
         for rank in range(job["ranks"]):
             pid = os.fork()
             if pid == 0:
-                become(job, rank, port)
+                become(job, rank, number(held))
                 return job["command"][0]
             pids.append(pid)
         print(json.dumps(wait(pids, job["awaited"], time.monotonic() + job["patience"])),
               flush=True)
+        held.close()
     raise SystemExit
 
 

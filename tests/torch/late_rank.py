@@ -14,10 +14,10 @@ import json
 import os
 import pathlib
 import random
-import socket
-import subprocess
 import sys
 import time
+
+from launch import as_ranks
 
 FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")
 RANKS, BATCH, WORK, DELAY = 4, 32, 0.03, 0.1
@@ -112,14 +112,7 @@ def main():
     options = parser.parse_args()
     if "RANK" in os.environ:
         return rank_main(options)
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
-    ranks = [subprocess.Popen([sys.executable, *sys.argv],
-                              env={**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank),
-                                   "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
-                                   "MASTER_PORT": str(port)}) for rank in range(RANKS)]
-    return max(abs(child.wait()) for child in ranks)
+    return as_ranks(RANKS)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,12 @@ import contextlib
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
 import time
+
+from launch import as_ranks
 
 SIZES = "8,1048576,16777216"
 TESTBED = pathlib.Path(__file__).resolve().parents[2] / "tools/testbed"
@@ -195,14 +196,7 @@ def main():
         words, more = on_hosts(options.hosts, options.ranks, options.rate, sys.executable,
                                *sys.argv)
         return subprocess.call(words, env={**os.environ, **more})
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
-    ranks = [subprocess.Popen([sys.executable, *sys.argv],
-                              env={**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank),
-                                   "WORLD_SIZE": str(options.ranks), "MASTER_ADDR": "127.0.0.1",
-                                   "MASTER_PORT": str(port)}) for rank in range(options.ranks)]
-    return max(abs(child.wait()) for child in ranks)
+    return as_ranks(options.ranks)
 
 
 if __name__ == "__main__":

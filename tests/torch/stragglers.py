@@ -24,13 +24,12 @@ import math
 import os
 import pathlib
 import random
-import socket
 import statistics
-import subprocess
 import sys
 import time
 
 from late_rank import idx
+from launch import as_ranks
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
@@ -290,14 +289,7 @@ def main():
     pathlib.Path(options.folder).mkdir(parents=True, exist_ok=True)
     if "RANK" in os.environ:
         return rank_main(options)
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
-    ranks = [subprocess.Popen([sys.executable, *sys.argv],
-                              env={**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank),
-                                   "WORLD_SIZE": str(options.ranks), "MASTER_ADDR": "127.0.0.1",
-                                   "MASTER_PORT": str(port)}) for rank in range(options.ranks)]
-    return max(abs(child.wait()) for child in ranks)
+    return as_ranks(options.ranks)
 
 
 if __name__ == "__main__":

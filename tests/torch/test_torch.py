@@ -10,7 +10,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -84,12 +83,6 @@ def tearDownModule():
     forker.stdin.close()
     forker.stdout.close()
     forker.wait(TIMEOUT_S)
-
-
-def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
 
 
 def bare(**more):
@@ -238,10 +231,10 @@ raise SystemExit(subprocess.call(
     def test_torchrun(self):
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
-                [str(python), "-m", "torch.distributed.run", "--nproc-per-node", "2",
-                 "--master-port", str(free_port()), str(HERE / "train.py"), "rubato",
-                 f"{folder}/model"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, cwd=folder, env=bare(), timeout=TIMEOUT_S)
+                [str(python), "-m", "torch.distributed.run", "--standalone",
+                 "--nproc-per-node", "2", str(HERE / "train.py"), "rubato", f"{folder}/model"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                cwd=folder, env=bare(), timeout=TIMEOUT_S)
         self.assertEqual(done.returncode, 0, done.stdout.decode())
         self.assertEqual(done.stdout.decode().count("loss"), 2)
 
