@@ -319,6 +319,15 @@ raise SystemExit(subprocess.call(
     def test_a_rank_does_not_come(self):
         self.told("absent", ("init",), "DistBackendError: rubato: start: .*rank 1", 3.5)
 
+    def test_a_rank_does_not_come_to_the_store(self):
+        """There rank 0 is told by PyTorch, whose store counts; who finds nothing of rank 0 names
+        the rank that both wait for."""
+        said, codes = self.job(3, HERE / "rank_fails.py", "never")
+        self.assertEqual(codes, [0, 0, 0], said)
+        self.assertRegex(said[0], "init DistStoreError: .*2/3 clients joined")
+        self.assertRegex(said[2], r"(?m)^4\.\d init DistBackendError: rubato: start: .*within 4 s: "
+                         "rank 1 has not come either, and rank 0 may be waiting for it: ")
+
     def test_a_rank_calls_another_thing(self):
         self.told("mismatch", ("future", "work"), "DistBackendError: rubato: .*broadcast")
 

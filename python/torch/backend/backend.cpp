@@ -22,6 +22,7 @@ namespace rubato_torch
 using std::chrono::steady_clock;
 
 static constexpr const char *ID_KEY = "rubato/id";
+static constexpr const char *HERE_KEY = "rubato/here/"; /* And the rank. */
 /* How long a group that nobody has destroyed waits for its other ranks, as its process ends. */
 static constexpr Timeout PATIENCE_AT_EXIT = std::chrono::seconds(5);
 
@@ -76,6 +77,35 @@ Backend::~Backend()
 	close(PATIENCE_AT_EXIT);
 }
 
+static std::string listed(const std::vector<int> &ranks)
+{
+	std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+
+	for (size_t i = 0; i < ranks.size(); i++)
+		text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+	return text;
+}
+
+/* Who has not been here where rank 0 has left nothing. It may have come: PyTorch's store, where rank
+ * 0 has it, lets that one go on when all have come to it. */
+static std::string absent_text(c10d::Store &store, int size)
+{
+	std::vector<int> absent;
+
+	try {
+		for (int rank = 1; rank < size; rank++)
+			if (!store.check({ HERE_KEY + std::to_string(rank) }))
+				absent.push_back(rank);
+	} catch (const c10::Error &) { /* It is gone. */
+		return "";
+	}
+	if (absent.empty())
+		return "";
+	return listed(absent) + (absent.size() == 1 ? " has" : " have") +
+	       " not come either, and rank 0 may be waiting for " +
+	       (absent.size() == 1 ? "it" : "them") + ": ";
+}
+
 /* The id holds the addresses of rank 0 and the job's secret: as safe as the store is. */
 rubato_id Backend::id_exchange(c10d::Store &store)
 {
@@ -88,6 +118,7 @@ rubato_id Backend::id_exchange(c10d::Store &store)
 				  std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
 		return id;
 	}
+	store.set(HERE_KEY + std::to_string(rank_), std::vector<uint8_t>());
 	try {
 		store.wait({ ID_KEY }, options_->timeout);
 	} catch (const c10::Error &error) {
@@ -95,7 +126,7 @@ rubato_id Backend::id_exchange(c10d::Store &store)
 		     "rubato: start: rank " + std::to_string(rank_) +
 			     " has found nothing of rank 0 in the store within " +
 			     seconds(options_->timeout) + where_ + ": " +
-			     error.what_without_backtrace());
+			     absent_text(store, size_) + error.what_without_backtrace());
 	}
 	std::vector<uint8_t> bytes = store.get(ID_KEY);
 	TORCH_CHECK(bytes.size() == sizeof(id.bytes), "rubato: start: ", bytes.size(),
@@ -113,10 +144,10 @@ void Backend::open(const c10::intrusive_ptr<c10d::Store> &store)
 
 	options.timeout_ns = nanoseconds(options_->timeout);
 	status = rubato_init_id(&comm_, &id, uint32_t(rank_), uint32_t(size_), &options);
-	if (rank_ == 0 && size_ > 1) {
+	if (size_ > 1) {
 		/* All have read it, or none will: another group may use the store as this one does. */
 		try {
-			own->deleteKey(ID_KEY);
+			own->deleteKey(rank_ == 0 ? ID_KEY : HERE_KEY + std::to_string(rank_));
 		} catch (const c10::Error &) {
 			LOG(INFO) << "rubato: the store cannot delete a key";
 		}
