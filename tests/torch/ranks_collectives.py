@@ -90,6 +90,22 @@ class Collectives(unittest.TestCase):
             expected = sum(own(rank, dtype).to_dense() for rank in range(N))
             self.assertTrue(tensor.is_sparse)
             self.assertEqual(tensor.to_dense().tolist(), expected.tolist())
+        for dtype in (torch.complex64, torch.complex128):
+            turned = [own(rank, dtype) * (1 + 1j) ** rank for rank in range(N)]
+            expected = sum(one.to_dense() for one in turned)
+            for op, divisor in ((dist.ReduceOp.SUM, 1), (dist.ReduceOp.AVG, N)):
+                for grad in (True, False):
+                    tensor = turned[R].clone()
+                    with torch.set_grad_enabled(grad):
+                        dist.all_reduce(tensor, op)
+                    self.assertEqual((tensor.is_sparse, tensor.dtype), (True, dtype))
+                    torch.testing.assert_close(tensor.to_dense(), expected / divisor)
+            tensor = turned[R].clone()
+            real = torch.view_as_real(tensor)
+            work = dist.all_reduce(real, async_op=True) # The view that its caller has.
+            work.wait()
+            torch.testing.assert_close(real.to_dense(), torch.view_as_real(expected))
+            torch.testing.assert_close(tensor.to_dense(), expected)
         tensor, twice = own(R, torch.float32), own(R, torch.float32)
         work = dist.all_reduce(tensor, dist.ReduceOp.AVG, async_op=True)
         dist.all_reduce(twice)

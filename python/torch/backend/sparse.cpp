@@ -79,10 +79,25 @@ static void add_up(rubato_comm *comm, const std::string &name, const at::Tensor 
 	tensor.copy_(sum);
 }
 
+/* dist.all_reduce hands on torch.view_as_real of a complex tensor. Of a sparse one that has places of
+ * its own, to which no sum comes back; so it is the complex one that is summed. Nothing: it is real. */
+static at::Tensor complex_of(const at::Tensor &tensor)
+{
+	if (!tensor.is_view())
+		return at::Tensor();
+
+	at::Tensor base(tensor._base());
+	std::vector<int64_t> shape = base.sizes().vec();
+	shape.push_back(2);
+	if (!base.is_sparse() || !base.is_complex() || tensor.sizes() != shape)
+		return at::Tensor();
+	return base;
+}
+
 WorkPtr Backend::sparse_allreduce(Tensors &tensors, const c10d::AllreduceOptions &o)
 {
 	static const char *const word = "allreduce";
-	at::Tensor tensor = tensors[0];
+	at::Tensor tensor = tensors[0], whole = complex_of(tensor);
 	rubato_operator op = reduction_of(word, tensor.scalar_type(), o.reduceOp).op;
 
 	TORCH_CHECK_NOT_IMPLEMENTED(
@@ -90,7 +105,12 @@ WorkPtr Backend::sparse_allreduce(Tensors &tensors, const c10d::AllreduceOptions
 		"rubato: ", word, ": of sparse tensors only sums and averages are supported");
 	return call({ c10d::OpType::ALLREDUCE, word, o.timeout, o.asyncOp }, tensors, tensors,
 		    [=](const Reach &comm, const std::string &name) {
-			    add_up(comm, name, tensor, op == RUBATO_AVG);
+			    add_up(comm, name, whole.defined() ? whole : tensor, op == RUBATO_AVG);
+			    if (whole.defined()) {
+				    at::AutoDispatchBelowADInplaceOrView plain;
+
+				    tensor.copy_(at::view_as_real(whole));
+			    }
 		    });
 }
 
