@@ -39,7 +39,7 @@ def type_number(dtype):
     try:
         return _BY_DTYPE[np.dtype(dtype)]
     except KeyError:
-        if np.dtype(dtype).name == "bfloat16":
+        if np.dtype(dtype).name == "bfloat16" and np.dtype(dtype).isnative:
             return TYPES["bfloat16"]
     except TypeError:
         pass
@@ -62,6 +62,9 @@ def _of_array(array, writable):
     code = _BY_DTYPE.get(array.dtype)
     if code is None:
         code = type_number(array.dtype)
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError("a masked array, whose mask no rank would see: pass its data, or what "
+                            "filled() makes")
     flags = array.flags
     if not flags.c_contiguous and not flags.f_contiguous:
         raise ArgumentError("an array that is not contiguous: pass np.ascontiguousarray of it")

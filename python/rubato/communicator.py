@@ -8,8 +8,10 @@ that rubato.h names.
 """
 
 import contextlib
+import math
 import sys
 import weakref
+from operator import index
 from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -223,13 +225,23 @@ class Communicator:
         return (address, result.address, result.count, result.type, root), out, (given, result)
 
     def _sizes(self, what, numbers):
-        if numbers is None:
-            return NULL
-        sizes = np.ascontiguousarray(numbers, np.uint64)
-        if sizes.shape != (self.size,):
-            raise ArgumentError(f"{what} of shape {sizes.shape}: expected one for each of "
+        given = np.atleast_1d(numbers)
+        if given.shape != (self.size,):
+            raise ArgumentError(f"{what} of shape {given.shape}: expected one for each of "
                                 f"{self.size} ranks")
-        return ffi.from_buffer("uint64_t[]", sizes)
+        if given.dtype.kind not in "iu" or given.min() < 0: # Nothing is rounded or wraps around.
+            raise ArgumentError(f"{what} are {given.tolist()}: expected whole numbers from 0 on")
+        return ffi.from_buffer("uint64_t[]", np.ascontiguousarray(given, np.uint64))
+
+    def _places(self, what, numbers):
+        return NULL if numbers is None else self._sizes(what, numbers)
+
+    def _spread(self, given, extent, offsets):
+        """A new array for blocks; what lies between them is zero."""
+        out = like(given, (extent,))
+        if offsets != NULL:
+            out.fill(0)
+        return out
 
     def _extent(self, counts, offsets):
         """How many elements the blocks reach over."""
@@ -239,12 +251,12 @@ class Communicator:
 
     def _allgatherv(self, input, counts, out, offsets):
         given = buffer(input)
-        sizes, places = self._sizes("counts", counts), self._sizes("offsets", offsets)
+        sizes, places = self._sizes("counts", counts), self._places("offsets", offsets)
         if given.count != sizes[self.rank]:
             raise ArgumentError(f"input has {given.count} elements: counts say {sizes[self.rank]}")
         extent = self._extent(sizes, places)
         if out is None:
-            out = like(given, (extent,))
+            out = self._spread(given, extent, places)
         result = buffer(out, writable=True)
         self._fits("out", result, extent, given)
         return (given.address, result.address, sizes, places, given.type), out, (given, result)
@@ -259,7 +271,7 @@ class Communicator:
 
     def _reduce_scatterv(self, input, counts, out, offsets, op):
         given = buffer(input)
-        sizes, places = self._sizes("counts", counts), self._sizes("offsets", offsets)
+        sizes, places = self._sizes("counts", counts), self._places("offsets", offsets)
         self._fits("input", given, self._extent(sizes, places), given)
         out, result = self._result(given, out, (sizes[self.rank],), sizes[self.rank])
         return (given.address, result.address, sizes, places, given.type,
@@ -268,13 +280,13 @@ class Communicator:
     def _alltoallv(self, input, send_counts, receive_counts, out, send_offsets, receive_offsets):
         given = buffer(input)
         sends, send_places = (self._sizes("send_counts", send_counts),
-                              self._sizes("send_offsets", send_offsets))
+                              self._places("send_offsets", send_offsets))
         receives, receive_places = (self._sizes("receive_counts", receive_counts),
-                                    self._sizes("receive_offsets", receive_offsets))
+                                    self._places("receive_offsets", receive_offsets))
         self._fits("input", given, self._extent(sends, send_places), given)
         extent = self._extent(receives, receive_places)
         if out is None:
-            out = like(given, (extent,))
+            out = self._spread(given, extent, receive_places)
         result = buffer(out, writable=True)
         self._fits("out", result, extent, given)
         return (given.address, sends, send_places, result.address, receives, receive_places,
@@ -337,7 +349,8 @@ class Communicator:
     def allgatherv(self, input: Any, counts: Sequence[int], out: Any = None,
                    offsets: Optional[Sequence[int]] = None) -> Any:
         """As allgather with blocks of counts[r] elements, which come to offsets[r] (None:
-        packed). Both are the same on all ranks. Returns out, of one axis if it is made here."""
+        packed). Both are the same on all ranks. Returns out, of one axis if it is made here, with
+        zeros between blocks."""
         return self._call(lib.rubato_allgatherv, self._allgatherv(input, counts, out, offsets))
 
     def reduce_scatterv(self, input: Any, counts: Sequence[int], out: Any = None,
@@ -471,10 +484,10 @@ class Communicator:
         networks find registered: collectives on it copy least. It ends with its last reference,
         which must be before the communicator's end."""
         code = type_number(dtype)
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        count = 1
-        for extent in shape:
-            count *= extent
+        shape = tuple(map(index, np.atleast_1d(shape) if np.ndim(shape) == 0 else shape))
+        if min(shape, default=0) < 0:
+            raise ArgumentError(f"alloc: an array of shape {shape}")
+        count = math.prod(shape)
         place = ffi.new("void **")
         check(lib.rubato_alloc(self._handle(), count * TYPE_BYTES[code], place))
         lent = ffi.buffer(place[0], count * TYPE_BYTES[code])

@@ -121,6 +121,9 @@ class Collectives(unittest.TestCase):
         for rank in range(N):
             self.same(out[offsets[rank]:offsets[rank] + rank + 1], data(rank, (rank + 1,)))
         self.assertEqual((out == -1).sum(), len(out) - sum(counts))
+        np.full(offsets[-1] + N, -1, np.float32) # What numpy gives out again.
+        got = comm.allgatherv(data(R, (R + 1,)), counts, offsets=offsets)
+        self.same(got, np.where(out == -1, 0, out))
         total = sum(counts)
         got = comm.reduce_scatterv(data(R, (total,)), counts)
         begin = sum(counts[:R])
@@ -168,6 +171,8 @@ class Collectives(unittest.TestCase):
         got = comm.allreduce(given)
         self.assertEqual(got.dtype, given.dtype)
         self.same(got.astype(np.float32), every((9,)).sum(axis=0))
+        with self.assertRaisesRegex(rubato.ArgumentError, "expected one of"):
+            comm.allreduce(given.view(given.dtype.newbyteorder(">")))
 
     def test_own_memory(self):
         memory = comm.alloc((3, 1000))
@@ -181,6 +186,7 @@ class Collectives(unittest.TestCase):
         self.same(part, every((3, 1000)).sum(axis=0)[1]) # A view holds it.
         with self.assertRaisesRegex(rubato.ArgumentError, "1 arrays of alloc"):
             comm.finalize()
+        self.assertEqual(comm.alloc(np.int64(3)).shape, (3,))
         registered = np.zeros(100, np.float32)
         comm.register(registered)
         comm.allreduce(registered, out=registered)
@@ -228,6 +234,9 @@ class Collectives(unittest.TestCase):
         refused = (
             (lambda: comm.allreduce(np.zeros((4, 4), np.float32)[:, :2]), "not contiguous"),
             (lambda: comm.allreduce(np.zeros(3, np.complex64)), "expected one of"),
+            (lambda: comm.allreduce(np.zeros(3, ">f4")), "expected one of"),
+            (lambda: comm.allreduce(np.zeros(3, object)), "expected one of"),
+            (lambda: comm.allreduce(np.ma.masked_array([1.0, 2.0], [0, 1])), "a masked array"),
             (lambda: comm.allreduce([1.0]), "list: expected a numpy array"),
             (lambda: comm.allreduce(np.zeros(3), np.zeros(4)), "out has 4 elements: expected 3"),
             (lambda: comm.allreduce(np.zeros(3), np.zeros(3, np.float32)), "different types"),
@@ -237,6 +246,12 @@ class Collectives(unittest.TestCase):
             (lambda: comm.broadcast(np.zeros(3), root=N), "is not in a communicator"),
             (lambda: comm.allgatherv(np.zeros(1), [1] * (N + 1)), "one for each of"),
             (lambda: comm.allgatherv(np.zeros(2), [1] * N), "counts say 1"),
+            (lambda: comm.allgatherv(np.zeros(1), None), r"counts of shape \(1,\)|whole numbers"),
+            (lambda: comm.allgatherv(np.zeros(1), [1.5] * N), "whole numbers"),
+            (lambda: comm.allgatherv(np.zeros(1), ["1"] * N), "whole numbers"),
+            (lambda: comm.alltoallv(np.zeros(1), [-1] * N, [0] * N), "whole numbers"),
+            (lambda: comm.allgatherv(np.zeros(1), [1] * N, offsets=[0.5] * N), "whole numbers"),
+            (lambda: comm.alloc((-1, -2)), "an array of shape"),
             (lambda: comm.allgatherv(np.zeros(1), [1] * N, np.zeros(1), [5] * N), "need 6"),
             (lambda: comm.set_algorithm("allreduce", "no such"), "no such"),
             (lambda: comm.partial(4, policy="often"), "often"),
