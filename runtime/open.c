@@ -751,7 +751,10 @@ static void connections_call_off(const struct opening *o)
 		    o->transports[i]->call_off == NULL)
 			continue;
 		for (uint32_t r = 0; r < o->comm->engine.rank_count; r++) {
-			if (o->blob_bytes[i][r] <= BLOB_HEAD_BYTES)
+			bool elsewhere = o->route != NULL && !o->contested &&
+					 o->route[r] != UNREACHED && o->route[r] != i;
+
+			if (elsewhere || o->blob_bytes[i][r] <= BLOB_HEAD_BYTES)
 				continue;
 			const void *address = address_of(o, i, r, &bytes);
 

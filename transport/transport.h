@@ -258,8 +258,8 @@ struct rb_transport_ops {
 	rubato_status (*connect_some)(struct rb_endpoint *ep, const void *const *addresses,
 				      const size_t *address_bytes, bool *use, uint64_t deadline_ns);
 	/* This rank has failed before it is connected to the peer, which may wait for it in its
-	 * connect() and then hears of it; close() follows. Tried once; cannot fail. NULL: such
-	 * peers wait until their deadline. */
+	 * connect() and then hears of it, now or from close(), which follows. Tried once; cannot
+	 * fail. NULL: such peers wait until their deadline. */
 	void (*call_off)(struct rb_endpoint *ep, uint32_t rank, const void *address,
 			 size_t size_bytes);
 	/* Drops what is in flight, without completions, but lets leave what is complete; frees all

@@ -654,6 +654,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.address = rb_ucx_address,
 	.reachable = rb_ucx_reachable,
 	.connect = rb_ucx_connect,
+	.call_off = rb_ucx_call_off,
 	.close = rb_ucx_close,
 	.region_alloc = rb_ucx_region_alloc,
 	.region_add = rb_ucx_region_add,

@@ -197,6 +197,7 @@ struct rb_ucx_peer {
 	bool shared;       /* Same host: UCX may use shared memory and does not tell failures. */
 	bool welcomed;     /* It answered HELLO. */
 	bool left;         /* It said BYE. */
+	bool lacked;       /* This rank had no memory for it. */
 	bool bye_seen;     /* It answered ours. */
 	bool lost;         /* No more traffic; `left` is not lost. */
 	bool broken;       /* UCX gave up on its endpoint: to be closed outside callbacks. */
@@ -305,11 +306,14 @@ RB_NODISCARD rubato_status rb_ucx_begin(rubato_status (*begin)(void *arg), void 
 /* ucx_connect.c */
 rubato_status rb_ucx_address(struct rb_endpoint *ep, void *bytes, size_t *size_bytes);
 bool rb_ucx_reachable(struct rb_endpoint *ep, const void *address, size_t size_bytes);
+void rb_ucx_call_off(struct rb_endpoint *ep, uint32_t rank, const void *address, size_t size_bytes);
 rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresses,
 			     const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
 void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns);
 /* No more traffic with the peer: its requests end with PEER. In good order when `left` is set. */
 void rb_ucx_lose(struct rb_ucx *ux, uint32_t peer, const char *reason);
+/* The same where this rank lacks memory: the peer is told, if there is memory for that. */
+void rb_ucx_lack(struct rb_ucx *ux, uint32_t rank, const char *reason);
 void rb_ucx_lose_by_status(struct rb_ucx *ux, uint32_t peer, ucs_status_t status);
 /* Looks for processes that ended, and closes endpoints that UCX gave up. Outside callbacks. */
 void rb_ucx_check_peers(struct rb_ucx *ux);

@@ -124,6 +124,17 @@ void rb_ucx_lose(struct rb_ucx *ux, uint32_t rank, const char *reason)
 	rb_ucx_puts_drop(peer);
 }
 
+void rb_ucx_lack(struct rb_ucx *ux, uint32_t rank, const char *reason)
+{
+	struct rb_ucx_peer *peer = &ux->peers[rank];
+
+	if (peer->lost || peer->lacked)
+		return;
+	peer->lacked = true; /* To say so may take memory, too. */
+	rb_ucx_tell_abort(ux, rank);
+	rb_ucx_lose(ux, rank, reason);
+}
+
 void rb_ucx_lose_by_status(struct rb_ucx *ux, uint32_t rank, ucs_status_t status)
 {
 	char reason[sizeof(ux->peers[rank].reason)];
@@ -379,6 +390,16 @@ static void anchor_open(struct rb_ucx *ux)
 	ux->api.ucp_worker_release_address(ux->worker, address);
 }
 
+static void peer_use(struct rb_ucx *ux, uint32_t rank)
+{
+	struct rb_ucx_peer *peer = &ux->peers[rank];
+
+	peer->ux = ux;
+	peer->rank = rank;
+	peer->used = true;
+	peer->credit = RB_UCX_CREDIT_MAX;
+}
+
 rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresses,
 			     const size_t *address_bytes, const bool *use, uint64_t deadline_ns)
 {
@@ -386,12 +407,8 @@ rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresse
 
 	anchor_open(ux);
 	for (uint32_t r = 0; r < ep->rank_count; r++) {
-		struct rb_ucx_peer *peer = &ux->peers[r];
-
-		peer->ux = ux;
-		peer->rank = r;
-		peer->used = use[r];
-		peer->credit = RB_UCX_CREDIT_MAX;
+		peer_use(ux, r);
+		ux->peers[r].used = use[r];
 		if (use[r] && r != ep->rank)
 			RB_TRY(peer_open(ux, r, addresses[r], address_bytes[r]));
 	}
@@ -401,6 +418,24 @@ rubato_status rb_ucx_connect(struct rb_endpoint *ep, const void *const *addresse
 	RB_TRY(await_welcomes(ux, deadline_ns));
 	rb_ucx_paths_log(ux);
 	return RUBATO_OK;
+}
+
+/* Where UCX tells failures, that this rank goes is one. Else close() says so, once it can. */
+void rb_ucx_call_off(struct rb_endpoint *ep, uint32_t rank, const void *address, size_t size_bytes)
+{
+	struct rb_ucx *ux = (struct rb_ucx *)ep;
+	struct blob blob;
+
+	if (rank == ep->rank || ux->tcp_only || ux->peers[rank].ucp != NULL ||
+	    ux->peers[rank].lost || !rb_ucx_reachable(ep, address, size_bytes) ||
+	    !blob_read(address, size_bytes, &blob) || ux->host == 0 || blob.host != ux->host)
+		return;
+	if (ux->anchor == NULL)
+		anchor_open(ux);
+	peer_use(ux, rank);
+	if (peer_open(ux, rank, address, size_bytes) != RUBATO_OK)
+		RB_LOG(RB_LOG_DEBUG, "rank %u does not hear that this one gives up: %s", rank,
+		       rubato_error_text());
 }
 
 /* ---- Close ---- */

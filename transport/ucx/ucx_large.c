@@ -204,7 +204,7 @@ static struct rb_ucx_arrival *message_make(struct rb_ucx *ux, const struct rb_uc
 	}
 	message = rb_ucx_arrival_make(0);
 	if (message == NULL) {
-		rb_ucx_lose(ux, head->sender, "no memory for a message from it");
+		rb_ucx_lack(ux, head->sender, "no memory for a message from it");
 		return NULL;
 	}
 	message->base.tag = head->tag;
@@ -334,7 +334,7 @@ static bool piece_keep(struct rb_ucx *ux, uint32_t rank, struct rb_ucx_arrival *
 	}
 	piece = malloc(sizeof(*piece) + data_bytes);
 	if (piece == NULL) {
-		rb_ucx_lose(ux, rank, "no memory for a message from it");
+		rb_ucx_lack(ux, rank, "no memory for a message from it");
 		return false;
 	}
 	piece->offset = head->offset;

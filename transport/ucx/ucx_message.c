@@ -218,7 +218,7 @@ static void keep(struct rb_ucx *ux, const struct rb_ucx_head *head, const void *
 	}
 	arrival = rb_ucx_arrival_make((size_t)head->size_bytes);
 	if (arrival == NULL) {
-		rb_ucx_lose(ux, head->sender, "no memory for a message from it");
+		rb_ucx_lack(ux, head->sender, "no memory for a message from it");
 		return;
 	}
 	arrival->base.tag = head->tag;

@@ -173,7 +173,7 @@ static void tell_all(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head 
 		return;
 	slot = rb_ucx_slot_take(ux, RB_UCX_SLOT_SMALL);
 	if (slot == NULL) {
-		rb_ucx_lose(ux, peer, "no memory for a message to it");
+		rb_ucx_lack(ux, peer, "no memory for a message to it");
 		return;
 	}
 	slot->peer = peer;

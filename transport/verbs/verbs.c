@@ -579,6 +579,7 @@ const struct rb_transport_ops rb_transport_verbs = {
 	.apart = rb_verbs_apart,
 	.connect = rb_verbs_connect,
 	.connect_some = rb_verbs_connect_some,
+	.call_off = rb_verbs_call_off,
 	.close = rb_verbs_close,
 	.region_alloc = rb_verbs_region_alloc,
 	.region_add = rb_verbs_region_add,

@@ -724,6 +724,7 @@ void rb_verbs_apart(struct rb_endpoint *ep, const void *address, size_t size_byt
 		    size_t text_bytes);
 rubato_status rb_verbs_connect(struct rb_endpoint *ep, const void *const *addresses,
 			       const size_t *address_bytes, const bool *use, uint64_t deadline_ns);
+void rb_verbs_call_off(struct rb_endpoint *ep, uint32_t rank, const void *address, size_t bytes);
 rubato_status rb_verbs_connect_some(struct rb_endpoint *ep, const void *const *addresses,
 				    const size_t *address_bytes, bool *use, uint64_t deadline_ns);
 void rb_verbs_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns);

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/sync.h"
 #include "transport/lost.h"
 #include "transport/verbs/verbs_cache.h"
 #include "transport/verbs/verbs_link.h"
@@ -32,6 +33,7 @@
 #define DATAGRAM_FIRST_NS 5000000u
 #define DATAGRAM_LAST_NS 200000000u
 #define ABORT_GRACE_NS 500000000u        /* Guess. */
+#define CALL_OFF_NS 100000000u           /* Guess: a datagram leaves in microseconds. */
 #define LEFT_OUT_NS UINT64_C(2000000000) /* Guess: behind the first rail. */
 #define LOGGED_PEERS 32u
 
@@ -116,33 +118,55 @@ static void datagrams_close(struct rb_verbs *vb)
 	}
 }
 
-/* Tells the peer of this queue pair. One that gets lost is sent again. */
-static void datagram_send(struct rb_verbs *vb, struct rb_verbs_link *link)
+static uint32_t datagram_bit(const struct rb_verbs_link *link)
+{
+	return link->peer->rank % RB_VERBS_DATAGRAMS;
+}
+
+static void datagram_post(struct rb_verbs *vb, const struct rb_verbs_link *link,
+			  const struct rb_verbs_greeting *greeting)
 {
 	struct rb_verbs_rail *rail = link->rail;
-	uint32_t bit = link->peer->rank % RB_VERBS_DATAGRAMS, slot = RB_VERBS_DATAGRAMS + bit;
-	uint8_t *at;
-	struct ibv_sge part;
+	uint32_t bit = datagram_bit(link), slot = RB_VERBS_DATAGRAMS + bit;
+	uint8_t *at = rail->datagram_slots + slot * DATAGRAM_BYTES;
+	struct ibv_sge part = { (uintptr_t)at, sizeof(*greeting), rail->datagram_mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = RB_VERBS_DATAGRAM | slot,
 				  .sg_list = &part,
 				  .num_sge = 1,
 				  .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED },
 			   *bad;
-	struct rb_verbs_greeting greeting;
 
-	if (rail->datagrams == NULL || link->ah == NULL || link->state != RB_VERBS_LINK_MAKING ||
-	    (rail->datagrams_out & UINT64_C(1) << bit) != 0)
-		return; /* Or the device still has it. */
-	at = rail->datagram_slots + slot * DATAGRAM_BYTES;
-	part = (struct ibv_sge) { (uintptr_t)at, sizeof(greeting), rail->datagram_mr->lkey };
-	greeting = rb_verbs_greeting_to(link);
-	memcpy(at, &greeting, sizeof(greeting));
+	memcpy(at, greeting, sizeof(*greeting));
 	wr.wr.ud.ah = link->ah;
 	wr.wr.ud.remote_qpn = link->contact;
 	wr.wr.ud.remote_qkey = datagram_key(vb);
 	if (ibv_post_send(rail->datagrams, &wr, &bad) == 0)
 		rail->datagrams_out |= UINT64_C(1) << bit;
+}
+
+/* Tells the peer of this queue pair. One that gets lost is sent again. */
+static void datagram_send(struct rb_verbs *vb, struct rb_verbs_link *link)
+{
+	struct rb_verbs_greeting greeting;
+
+	if (link->rail->datagrams == NULL || link->ah == NULL ||
+	    link->state != RB_VERBS_LINK_MAKING ||
+	    (link->rail->datagrams_out & UINT64_C(1) << datagram_bit(link)) != 0)
+		return; /* Or the device still has it. */
+	greeting = rb_verbs_greeting_to(link);
+	datagram_post(vb, link, &greeting);
+}
+
+static void gave_up(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	char reason[RB_VERBS_REASON_BYTES];
+
+	if (peer->live > 0) /* It was connected: no datagram of its speaks for it any more. */
+		return;
+	peer->gave_up = true;
+	(void)snprintf(reason, sizeof(reason), "rank %u: it gave up", peer->rank);
+	rb_verbs_lose(vb, peer->rank, reason);
 }
 
 void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_wc *wc)
@@ -160,8 +184,10 @@ void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const st
 			vb, rail->datagram_slots + slot * DATAGRAM_BYTES + GRH_BYTES,
 			wc->byte_len - GRH_BYTES, &theirs);
 	datagram_receive(rail, slot);
+	if (link != NULL && theirs.ready == RB_VERBS_LEAVES)
+		gave_up(vb, link->peer);
 	/* Else a stranger's. */
-	if (link != NULL && link->rail == rail && rb_verbs_heard(vb, link, &theirs))
+	else if (link != NULL && link->rail == rail && rb_verbs_heard(vb, link, &theirs))
 		datagram_send(vb, link);
 }
 
@@ -672,6 +698,56 @@ rubato_status rb_verbs_connect_some(struct rb_endpoint *ep, const void *const *a
 		use[r] = false;
 	}
 	return RUBATO_OK;
+}
+
+/* ---- Giving up ---- */
+
+static void datagram_await(struct rb_verbs *vb, const struct rb_verbs_link *link)
+{
+	uint64_t until_ns = rb_deadline(rb_clock_ns(), CALL_OFF_NS);
+	struct rb_verbs_rail *rail = link->rail;
+	struct ibv_wc wc;
+
+	while ((rail->datagrams_out & UINT64_C(1) << datagram_bit(link)) != 0 &&
+	       rb_clock_ns() < until_ns) {
+		if (vb->links != NULL) {
+			rb_verbs_move(vb, until_ns);
+			continue;
+		}
+		while (ibv_poll_cq(rail->cq, 1, &wc) > 0)
+			rb_verbs_datagram(vb, rail, &wc); /* There is nothing else yet. */
+		rb_pause();
+	}
+}
+
+/* By a datagram, on the first rail: which waits at a peer that is not in connect() yet. */
+void rb_verbs_call_off(struct rb_endpoint *ep, uint32_t rank, const void *address, size_t bytes)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct rb_verbs_peer *peer = &vb->peers[rank];
+	struct rb_verbs_link link = { .peer = peer, .rail = &vb->rails[0] };
+	struct rb_verbs_greeting greeting = { .rank = ep->rank,
+					      .qp_number = 1, /* None has 0. */
+					      .version = RB_VERBS_VERSION,
+					      .ready = RB_VERBS_LEAVES };
+	struct ibv_ah_attr path;
+	struct blob blob;
+
+	if (rank == ep->rank || peer->live > 0 || peer->lost || link.rail->datagrams == NULL ||
+	    !rb_verbs_reachable(ep, address, bytes) || !blob_read(address, bytes, &blob))
+		return;
+	datagram_await(vb, &link); /* What it may have been told before. */
+	memcpy(greeting.job, vb->job, sizeof(greeting.job));
+	link.gid = blob.rails[0].gid;
+	link.lid = blob.rails[0].lid;
+	link.contact = blob.rails[0].contact;
+	path = rb_verbs_path_to(&link);
+	link.ah = vb->api.ibv_create_ah(link.rail->pd, &path);
+	if (link.ah == NULL)
+		return;
+	datagram_post(vb, &link, &greeting);
+	datagram_await(vb, &link);
+	(void)vb->api.ibv_destroy_ah(link.ah);
 }
 
 /* ---- Close ---- */

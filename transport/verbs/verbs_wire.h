@@ -6,7 +6,7 @@
 
 #include "base/wire.h"
 
-#define RB_VERBS_VERSION 6u
+#define RB_VERBS_VERSION 7u
 #define RB_VERBS_RAILS_MAX 4u
 #define RB_VERBS_SLOT_BYTES 1024u
 
@@ -65,12 +65,13 @@ struct rb_verbs_target { /* The payload of CLEAR. */
 };
 
 /* The payload of HELLO and RISE; and before connecting, over UD, or what rdmacm carries. */
+#define RB_VERBS_LEAVES 2u /* The sender gives up: it has no queue pair. Over UD alone. */
 struct rb_verbs_greeting {
 	uint32_t rank, qp_number;
 	uint32_t life; /* Of the link. */
 	uint8_t job[16];
 	uint8_t version, rail;
-	uint8_t ready;   /* The addressee's was heard: that queue pair receives. */
+	uint8_t ready;   /* 1: the addressee's was heard: that queue pair receives. Or LEAVES. */
 	uint8_t attempt; /* rdmacm: of this life. */
 };
 
