@@ -39,6 +39,13 @@ def body(lines):
     return "/* a.c -- x. */\nint f(void)\n{\n" + "\tg();\n" * lines + "}\n"
 
 
+def call(does):
+    """A public function, and a helper that takes the lock."""
+    return ("/* b.c -- x. */\nstatic void helper(rubato_comm *comm)\n{\n"
+            "\trb_engine_enter(&comm->engine);\n}\n\n"
+            f"int rubato_x(rubato_comm *comm)\n{{\n\t{does}\n\treturn 0;\n}}\n")
+
+
 BAD = [  # rule, file, text
     ("getenv", "base/a.c", '/* a.c -- x. */\nconst char *s = getenv("A");\n'),
     ("alloc", "collectives/ring.c", "/* ring.c -- x. */\nconst void *p = malloc(1);\n"),
@@ -80,6 +87,9 @@ BAD = [  # rule, file, text
     ("folder", "misc/x.txt", "x\n"),
     ("circle", "base/a.h", '/* a.h -- x. */\n#include "base/b.h"\n'),
     ("crowd", "base/a.h", "/* a.h -- x. */\n"),
+    ("forked", "runtime/b.c", call("rb_engine_enter(&comm->engine);")),
+    ("forked", "runtime/b.c", call("helper(comm);")),
+    ("forked", "runtime/b.c", call("helper(comm);\n\t(void)rb_engine_call(&comm->engine);")),
 ]
 
 MORE = {  # rule -> what else it takes to break it
@@ -125,6 +135,8 @@ class Rules(unittest.TestCase):
             ("base/config.c", '/* config.c -- x. */\nconst char *s = getenv("A");\n'),
             ("collectives/checker/a.c", "/* a.c -- x. */\nconst void *p = malloc(1);\n"),
             ("base/sync.c", "/* sync.c -- x. */\n#include <pthread.h>\n"),
+            ("runtime/b.c", call("(void)rb_engine_ours(&comm->engine);\n\thelper(comm);")),
+            ("runtime/b.c", call("return rb_engine_now(&comm->engine);")),
         ]:
             with self.subTest(name):
                 folder, _, file = name.rpartition("/")
