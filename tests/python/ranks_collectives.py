@@ -2,7 +2,9 @@
 against numpy, over types, shapes and kinds of memory; what is refused."""
 
 import array
+import os
 import unittest
+import weakref
 
 import numpy as np
 
@@ -266,6 +268,30 @@ class Collectives(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "has no option 'quorum'"):
             comm.partial(4, quorum=2)
         comm.barrier() # None of these has poisoned it.
+
+    def test_a_forked_child_ends_nothing_of_its_parents(self):
+        operation = comm.op_allreduce(np.full(3, R + 1.0))
+        if R > 0: # In flight until rank 0 starts it, which is after the barrier.
+            operation.start()
+            child = os.fork()
+            if child == 0:
+                gone, refused = weakref.ref(operation), False
+                comm._in_flight.clear()
+                try:
+                    operation.wait()
+                except rubato.ArgumentError:
+                    refused = True
+                del operation # By __del__, too.
+                os._exit(0 if refused and gone() is None else 1)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        comm.barrier()
+        if R == 0:
+            operation.start()
+        for _ in range(2):
+            self.same(operation.wait(), np.full(3, N * (N + 1) / 2))
+            operation.start()
+        operation.wait()
+        operation.free()
 
     def test_insight(self):
         before = comm.stats().operations
