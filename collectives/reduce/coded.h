@@ -46,6 +46,18 @@ struct rb_coded {
 	float *residual; /* NULL: none. Room for whole units. */
 };
 
+/* A reduction becomes one of what is coded, from unit `first` of the vector on; a copy stays one.
+ * `residual`: of the whole vector, or NULL. */
+static inline void rb_reduce_code(struct rb_reduce *reduce, rubato_wire wire, float *residual,
+				  uint64_t first)
+{
+	if (reduce->from_count == 1 && reduce->final_count == 0)
+		return;
+	reduce->coding = RB_CODING_REDUCE;
+	reduce->wire = wire;
+	reduce->residual = residual != NULL ? residual + first * rb_code_values(wire) : NULL;
+}
+
 /*
  *   encode   one vector of floats; the last unit is filled up with zeros
  *   decode   one coded vector; a NaN is the canonical one

@@ -20,6 +20,9 @@
 
 #include "base/status.h"
 
+/* What devices are also asked to do: coded.h. */
+enum rb_coding { RB_CODING_NONE, RB_CODING_ENCODE, RB_CODING_DECODE, RB_CODING_REDUCE };
+
 struct rb_reduce {
 	rubato_type type;
 	rubato_operator op;
@@ -28,6 +31,10 @@ struct rb_reduce {
 	const void *const *from;
 	uint32_t from_count; /* At least 1. */
 	uint64_t count;      /* Elements. */
+	enum rb_coding
+		coding; /* All but NONE: as struct rb_coded has it, type and operator aside; */
+	rubato_wire wire;
+	float *residual;
 };
 
 /* Chosen once by the caller. Ranks may differ: every kernel gives the same bits. */

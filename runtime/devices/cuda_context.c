@@ -33,6 +33,11 @@ static rubato_status kernels_load(struct rb_cuda_context *context)
 		[RUBATO_INT8] = "i8",     [RUBATO_INT16] = "i16",   [RUBATO_UINT8] = "u8",
 		[RUBATO_UINT16] = "u16",  [RUBATO_UINT32] = "u32",  [RUBATO_UINT64] = "u64",
 	};
+	static const char *const wires[RB_CUDA_WIRES] = { [RUBATO_WIRE_BFLOAT16 - 1] = "bf16",
+							  [RUBATO_WIRE_INT8 - 1] = "int8" };
+	static const char *const codings[] = { [RB_CODING_ENCODE - 1] = "encode",
+					       [RB_CODING_DECODE - 1] = "decode",
+					       [RB_CODING_REDUCE - 1] = "reduce_coded" };
 	char name[64];
 
 	RB_CUDA_TRY(&context->cuda, cuModuleLoadData, &context->module, rb_cuda_image);
@@ -41,6 +46,11 @@ static rubato_status kernels_load(struct rb_cuda_context *context)
 			(void)snprintf(name, sizeof(name), "rb_reduce_%s%s",
 				       k == RB_CUDA_MANY ? "many_" : "", types[t]);
 			RB_TRY(kernel_load(context, name, &context->kernels[t][k]));
+		}
+	for (uint32_t w = 0; w < RB_CUDA_WIRES; w++)
+		for (uint32_t c = 0; c < RB_CODING_REDUCE; c++) {
+			(void)snprintf(name, sizeof(name), "rb_%s_%s", codings[c], wires[w]);
+			RB_TRY(kernel_load(context, name, &context->coders[w][c]));
 		}
 	return kernel_load(context, "rb_gate", &context->gate);
 }

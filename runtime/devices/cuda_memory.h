@@ -16,6 +16,7 @@
 
 #include "base/memory_kind.h"
 #include "base/sync.h"
+#include "collectives/reduce/reduce.h"
 #include "cuda/driver.h"
 #include "rubato.h"
 
@@ -23,6 +24,7 @@
 enum rb_cuda_queue { RB_CUDA_IN, RB_CUDA_OUT, RB_CUDA_OTHER, RB_CUDA_QUEUES };
 #define RB_CUDA_LANES 4u /* Streams for all else: communicators get them in turn. */
 #define RB_CUDA_STREAMS (RB_CUDA_OTHER + RB_CUDA_LANES)
+#define RB_CUDA_WIRES 2u /* Fewer bits: bfloat16, int8. */
 enum rb_cuda_kernel { RB_CUDA_FEW, RB_CUDA_MANY, RB_CUDA_KERNELS }; /* Operands. */
 
 #define RB_CUDA_PATIENCE_NS (10 * UINT64_C(1000000000)) /* Longer than any work of ours takes. */
@@ -35,6 +37,7 @@ struct rb_cuda_context {
 	uint32_t multiprocessors;
 	CUmodule module;
 	CUfunction kernels[RUBATO_TYPE_COUNT][RB_CUDA_KERNELS];
+	CUfunction coders[RB_CUDA_WIRES][RB_CODING_REDUCE]; /* By wire - 1, coding - 1. */
 	CUfunction gate;
 	CUstream streams[RB_CUDA_STREAMS];
 	struct rb_lock lock; /* Of these two; never held across a call of the driver. */

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sync.h"
+#include "collectives/reduce/coded.h"
 #include "cuda/driver.h"
 #include "cuda/kernels.h"
 #include "runtime/devices/cuda_context.h"
@@ -169,7 +170,8 @@ static rubato_status places_grow(struct device *device, struct queue_state *queu
 
 static bool is_copy(const struct rb_reduce *reduce)
 {
-	return reduce->from_count == 1 && reduce->final_count == 0;
+	return reduce->from_count == 1 && reduce->final_count == 0 &&
+	       reduce->coding == RB_CODING_NONE;
 }
 
 static size_t known(struct device *device, const void *address, enum rb_memory_kind *kind)
@@ -267,6 +269,34 @@ static rubato_status launch(struct device *device, const struct rb_work *work, C
 	return RUBATO_OK;
 }
 
+_Static_assert(RB_DEVICE_CUDA_CODED == RB_CUDA_OPERANDS, "it is what a kernel takes");
+
+/* Of float32 in fewer bits; what is coded in units takes a warp for each. */
+static rubato_status launch_coded(struct device *device, const struct rb_reduce *reduce,
+				  CUstream stream)
+{
+	struct rb_cuda_coded arguments = { .to = reduce->to,
+					   .residual = reduce->residual,
+					   .count = reduce->count,
+					   .from_count = reduce->from_count,
+					   .final_count = reduce->final_count };
+	void *parameters[] = { &arguments };
+	uint64_t values = reduce->count;
+
+	if (reduce->from_count > RB_CUDA_OPERANDS)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "CUDA: a sum of %u coded operands at once; %u are the most",
+			       reduce->from_count, RB_CUDA_OPERANDS);
+	if (reduce->coding == RB_CODING_REDUCE)
+		values *= rb_code_values(reduce->wire);
+	memcpy(arguments.from, reduce->from, reduce->from_count * sizeof(arguments.from[0]));
+	RB_CUDA_TRY(driver(device), cuLaunchKernel,
+		    device->context->coders[reduce->wire - 1][reduce->coding - 1],
+		    rb_cuda_grid(values, sizeof(float), device->context->multiprocessors), 1, 1,
+		    RB_CUDA_BLOCK, 1, 1, 0, stream, parameters, NULL);
+	return RUBATO_OK;
+}
+
 static rubato_status put_on(struct device *device, struct rb_work *work)
 {
 	const struct rb_reduce *reduce = &work->reduce;
@@ -281,6 +311,8 @@ static rubato_status put_on(struct device *device, struct rb_work *work)
 	if (reduce->from_count == 0)
 		RB_CUDA_TRY(driver(device), cuMemsetD8Async, (CUdeviceptr)(uintptr_t)reduce->to, 0,
 			    bytes, queue->stream);
+	else if (reduce->coding != RB_CODING_NONE)
+		RB_TRY(launch_coded(device, reduce, queue->stream));
 	else if (!is_copy(reduce))
 		RB_TRY(launch(device, work, queue->stream));
 	else if (reduce->to != reduce->from[0])

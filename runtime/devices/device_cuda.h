@@ -4,7 +4,8 @@
 
 #include "runtime/engine/executor.h"
 
-#define RB_CUDA_CURRENT (-1) /* The device of the calling thread's current context. */
+#define RB_DEVICE_CUDA_CODED 8u /* So many operands a sum of what is coded has at most. */
+#define RB_CUDA_CURRENT (-1)    /* The device of the calling thread's current context. */
 
 #ifdef RB_HAVE_CUDA
 /*

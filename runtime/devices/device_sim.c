@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/reduce/coded.h"
 #include "transport/sim/sim_device.h"
 
 enum queue { QUEUE_IN, QUEUE_OUT, QUEUE_OTHER, QUEUES };
@@ -38,7 +39,8 @@ static bool on_device(const struct device *device, const void *address, bool man
 
 static bool is_copy(const struct rb_work *work)
 {
-	return work->reduce.from_count == 1 && work->reduce.final_count == 0;
+	return work->reduce.from_count == 1 && work->reduce.final_count == 0 &&
+	       work->reduce.coding == RB_CODING_NONE;
 }
 
 static enum queue queue_of(const struct device *device, const struct rb_work *work)
@@ -102,6 +104,8 @@ static void memory_access(const struct device *device, const struct rb_reduce *r
 		open ? rb_sim_device_open : rb_sim_device_shut;
 
 	access(device->cluster, r->to);
+	if (r->residual != NULL)
+		access(device->cluster, r->residual);
 	for (uint32_t i = 0; i < r->from_count; i++)
 		access(device->cluster, r->from[i]);
 }
@@ -112,9 +116,29 @@ static bool reaches(const struct device *device, const struct rb_work *work)
 	const struct rb_reduce *r = &work->reduce;
 	bool all = is_copy(work) || on_device(device, r->to, true);
 
+	all = all && (r->residual == NULL || on_device(device, r->residual, true));
 	for (uint32_t i = 0; i < r->from_count && !is_copy(work); i++)
 		all = all && on_device(device, r->from[i], true);
 	return all;
+}
+
+static void code(const struct device *device, const struct rb_reduce *r)
+{
+	const struct rb_coders *coders = rb_coders_of(device->reduce);
+	const struct rb_coded coded = { .wire = r->wire,
+					.final_count = r->final_count,
+					.to = r->to,
+					.from = r->from,
+					.from_count = r->from_count,
+					.count = r->count,
+					.residual = r->residual };
+
+	if (r->coding == RB_CODING_ENCODE)
+		coders->encode(&coded);
+	else if (r->coding == RB_CODING_DECODE)
+		coders->decode(&coded);
+	else
+		coders->reduce(&coded);
 }
 
 static void carry_out(const struct device *device, struct rb_work *work)
@@ -129,6 +153,8 @@ static void carry_out(const struct device *device, struct rb_work *work)
 	memory_access(device, r, true);
 	if (r->from_count == 0)
 		memset(r->to, 0, (size_t)r->count * work->element_bytes);
+	else if (r->coding != RB_CODING_NONE)
+		code(device, r);
 	else if (!is_copy(work))
 		device->reduce(r);
 	else if (r->to != r->from[0])

@@ -117,9 +117,7 @@ static void slice(struct rb_converted *c, struct rb_work *work, uint64_t count)
 {
 	const struct rb_slot *slot = work->owner;
 	const struct rb_run *run = slot->owner;
-	const struct rb_step *step = &run->plan->schedule.steps[slot->step];
-	uint64_t first = rb_layout_offset(&run->plan->layout, step->block) +
-			 (uint64_t)slot->iteration * run->plan->layout.chunk + work->done_count;
+	uint64_t first = rb_plan_first(run->plan, slot->step, slot->iteration) + work->done_count;
 	uint64_t touched = count * work->element_bytes * (work->reduce.from_count + 1);
 	bool hollow = c->memory != NULL && rb_hollow(c->memory->base); /* Then all is. */
 

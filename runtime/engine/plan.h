@@ -88,6 +88,12 @@ struct rb_plan {
 
 /* Where iteration c > 0 of a span lies: an offset in bytes from the begin of its set. */
 uint64_t rb_plan_span_later(const struct rb_plan *plan, uint32_t span_index, uint32_t c);
+/* Where in the vector iteration c of a step begins, in elements. */
+static inline uint64_t rb_plan_first(const struct rb_plan *plan, uint32_t step, uint32_t c)
+{
+	return rb_layout_offset(&plan->layout, plan->schedule.steps[step].block) +
+	       c * plan->layout.chunk;
+}
 /* Elements of iteration c of a step. */
 uint64_t rb_plan_count(const struct rb_plan *plan, uint32_t step, uint32_t c);
 /* How many iterations of its step must be done before `iteration` starts. */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/reduce/coded.h"
 #include "runtime/engine/calls.h"
 #include "runtime/engine/straight.h"
 
@@ -481,15 +482,13 @@ static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_s
 	};
 	if (run->op == RUBATO_AVG && (step->flags & RB_STEP_FINAL))
 		work->reduce.final_count = run->divisor > 0 ? run->divisor : engine->rank_count;
-	work->after_count = 0;
-	if (run->crosses == 0) {
-		executor->ops->start(executor, work);
-		return;
-	}
-	work->after = run->events->after;
-	work->after_count = run->events->after_count;
+	if (run->wire != RUBATO_WIRE_SAME)
+		rb_reduce_code(&work->reduce, run->wire, run->residual,
+			       rb_plan_first(run->plan, slot->step, slot->iteration));
+	work->after = run->crosses != 0 ? run->events->after : NULL;
+	work->after_count = run->crosses != 0 ? run->events->after_count : 0;
 	executor->ops->start(executor, work);
-	if (work->state == RB_WORK_PENDING)
+	if (run->crosses != 0 && work->state == RB_WORK_PENDING)
 		enqueued(run, slot);
 }
 

@@ -38,6 +38,10 @@ struct rb_run {
 	struct rb_executor *const *executors;
 	rubato_type type;
 	rubato_operator op;
+	/* Coded (collectives/reduce/coded.h), for devices: how, and what rounding sums loses, of
+	 * the whole vector, or NULL. WIRE_SAME: it is not, or executors[0] alone knows. */
+	rubato_wire wire;
+	float *residual;
 	struct rb_tag tag;
 	struct rb_signature signature;
 	uint32_t instance; /* Chooses the set of scratch slots. */

@@ -52,6 +52,8 @@ rubato_status rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t
 
 	if (p->vector.count == 0)
 		return RUBATO_OK;
+	if (p->device.executor != NULL && p->vector.wire != RUBATO_WIRE_SAME)
+		return rb_partial_device_code(p, "partial commit", RB_CODING_REDUCE, &coded);
 	if (p->device.executor != NULL)
 		return rb_partial_device_reduce(p, "partial commit", &both);
 	if (p->vector.wire != RUBATO_WIRE_SAME)
@@ -62,7 +64,7 @@ rubato_status rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t
 }
 
 /* What is leased goes into its buffer as it travels. */
-static void encode(struct rubato_partial *p)
+static rubato_status encode(struct rubato_partial *p)
 {
 	const void *from = p->coded.lease;
 	const struct rb_coded coded = { .wire = p->vector.wire,
@@ -72,10 +74,14 @@ static void encode(struct rubato_partial *p)
 					.count = p->vector.count,
 					.residual = p->coded.reduction.residual };
 
+	if (p->device.executor != NULL)
+		return rb_partial_device_code(p, "partial commit", RB_CODING_ENCODE, &coded);
 	p->coded.reduction.coders->encode(&coded);
+	return RUBATO_OK;
 }
 
-const void *rb_partial_decoded(const struct rubato_partial *p, uint32_t index, float *to)
+rubato_status rb_partial_decoded(struct rubato_partial *p, const char *call, uint32_t index,
+				 float *to, const void **out)
 {
 	const void *from = rb_partial_buffer(p, index);
 	const struct rb_coded coded = { .wire = p->vector.wire,
@@ -84,10 +90,13 @@ const void *rb_partial_decoded(const struct rubato_partial *p, uint32_t index, f
 					.from_count = 1,
 					.count = p->vector.count };
 
+	*out = p->vector.wire == RUBATO_WIRE_SAME ? from : to;
 	if (p->vector.wire == RUBATO_WIRE_SAME)
-		return from;
+		return RUBATO_OK;
+	if (p->device.executor != NULL)
+		return rb_partial_device_code(p, call, RB_CODING_DECODE, &coded);
 	p->coded.reduction.coders->decode(&coded);
-	return to;
+	return RUBATO_OK;
 }
 
 /* What the verdict on a commit means for the buffers: before anything else happens. */
@@ -525,9 +534,13 @@ static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t we
 
 	RB_TRY(commit_check(p, step, weight));
 	if (p->vector.wire != RUBATO_WIRE_SAME) {
+		rubato_status err;
+
 		rb_engine_leave(&p->comm->engine);
-		encode(p);
+		err = encode(p);
 		rb_engine_enter(&p->comm->engine);
+		if (err != RUBATO_OK) /* What rounding has lost is lost. */
+			rb_engine_poison(&p->comm->engine, err, rubato_error_text());
 		RB_TRY(end_check(p));
 		begin_ns = rb_engine_now(&p->comm->engine); /* That took its time. */
 	}
@@ -715,10 +728,10 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 	rb_engine_leave(engine);
 	/* It stays as it is until it is released. */
 	if (err == RUBATO_OK)
-		*result = slot != RB_ROUNDS_NO_SLOT
-				  ? rb_partial_decoded(p, p->results.slots[slot].buffer,
-						       p->coded.result)
-				  : NULL;
+		*result = NULL;
+	if (err == RUBATO_OK && slot != RB_ROUNDS_NO_SLOT)
+		err = rb_partial_decoded(p, "partial collect", p->results.slots[slot].buffer,
+					 p->coded.result, result);
 	if (p->vector.wire != RUBATO_WIRE_SAME)
 		at = rb_engine_now(engine); /* That took its time. */
 	p->clocks.work_since_ns = at;

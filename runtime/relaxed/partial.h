@@ -51,7 +51,7 @@ struct rb_partial_buffers {
 };
 
 /* Where the wire has another form than the vector: all else is in the slab. `lease` and the first
- * half of the residual are the application's thread's. */
+ * half of the residual are the application's thread's. All of it lies where the slab does. */
 struct rb_partial_coded {
 	struct rb_converted reduction; /* Its executor; and the residual. */
 	float *lease, *result, *left;  /* What the application writes and reads; `left` when a loss
@@ -196,8 +196,10 @@ void rb_partial_driver_ended(struct rb_engine *engine, struct rb_protocol_driver
  * device: without the lock, by the application's thread; elsewhere it cannot fail. */
 rubato_status rb_partial_merge(struct rubato_partial *p, uint32_t into, uint32_t from,
 			       bool from_first, float *residual);
-/* What lies in a buffer, as the application has it: there, or decoded into `to`. */
-const void *rb_partial_decoded(const struct rubato_partial *p, uint32_t index, float *to);
+/* What lies in a buffer, as the application has it: there, or decoded into `to`. Without the lock,
+ * by the application's thread; elsewhere than on a device it cannot fail. */
+RB_NODISCARD rubato_status rb_partial_decoded(struct rubato_partial *p, const char *call,
+					      uint32_t index, float *to, const void **out);
 uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
 
 /* Finds who takes part in the current round's reduction; this rank's place among them. */
@@ -235,6 +237,9 @@ RB_NODISCARD rubato_status rb_partial_device_run(struct rubato_partial *p, struc
 /* Without the lock, by the application's thread: of what the device reaches. */
 RB_NODISCARD rubato_status rb_partial_device_reduce(struct rubato_partial *p, const char *call,
 						    const struct rb_reduce *reduce);
+RB_NODISCARD rubato_status rb_partial_device_code(struct rubato_partial *p, const char *call,
+						  enum rb_coding coding,
+						  const struct rb_coded *coded);
 RB_NODISCARD rubato_status rb_partial_device_identity(struct rubato_partial *p, void *to);
 /* Peers' slabs are not reached any more. */
 void rb_partial_device_close(struct rubato_partial *p);

@@ -166,8 +166,8 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 	facts.put = false; /* Slabs have no keys. */
 	if (forced >= 0 && rb_algorithms[forced].flags & RB_SCHEDULE_PUT)
 		forced = -1;
-	/* Whoever comes may be of any node. */
-	if (rank_count != facts.rank_count)
+	/* Whoever comes may be of any node; and sums of nodes would be coded on the host. */
+	if (rank_count != facts.rank_count || (coded && p->device.executor != NULL))
 		facts.nodes = who.nodes = NULL;
 	facts.rank_count = who.rank_count = rank_count;
 	who.rank = rank;
@@ -333,6 +333,8 @@ static rubato_status coded_make(struct rubato_partial *p)
 		return RUBATO_OK;
 	c->reduction.wire = p->vector.wire;
 	rb_converted_executor(&c->reduction, &p->comm->engine);
+	if (p->device.executor != NULL)
+		return RUBATO_OK; /* rb_partial_device_slab has room for these. */
 	c->lease = calloc(p->vector.count + 1, sizeof(*c->lease));
 	c->result = calloc(p->vector.count + 1, sizeof(*c->result));
 	c->left = calloc(p->vector.count + 1, sizeof(*c->left));

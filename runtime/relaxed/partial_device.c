@@ -16,6 +16,7 @@
 #include "base/hollow.h"
 #include "base/log.h"
 #include "collectives/reduce/identity.h"
+#include "runtime/devices/device_cuda.h"
 #include "runtime/devices/devices.h"
 #include "runtime/relaxed/partial.h"
 
@@ -33,10 +34,13 @@ rubato_status rb_partial_device_find(struct rubato_partial *p)
 	if (device == NULL)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "partial: this communicator has no CUDA device: rubato_cuda_use");
-	if (p->config.options.wire != RUBATO_WIRE_SAME)
+	if (p->config.options.wire != RUBATO_WIRE_SAME && rb_device_is_cuda(device) &&
+	    p->config.rank_count > RB_DEVICE_CUDA_CODED)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "partial: what lies on a device travels as it is, not as %s",
-			       rubato_wire_name(p->config.options.wire));
+			       "partial: on a CUDA device rounds of %u ranks at most travel as %s, "
+			       "not of %u",
+			       RB_DEVICE_CUDA_CODED, rubato_wire_name(p->config.options.wire),
+			       p->config.rank_count);
 	p->device.executor = device;
 	p->device.executors[0] = engine->executor;
 	p->device.executors[1] = device;
@@ -96,6 +100,10 @@ static rubato_status plan_room(struct rubato_partial *p, struct rb_plan *plan, b
 	uint64_t *scratch;
 
 	RB_TRY(plan_stage(p, plan, group, &staged));
+	for (uint32_t s = 0; s < staged->schedule.step_count; s++) /* Whose residual is there. */
+		RB_ASSERT(p->vector.wire == RUBATO_WIRE_SAME ||
+			  staged->schedule.steps[s].kind != RB_STEP_REDUCE ||
+			  staged->schedule.steps[s].flags & RB_STEP_DEVICE);
 	scratch = &scratch_bytes[scratch_there(staged)];
 	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)
 		if (staged->stage_bytes[i] > bytes[i])
@@ -169,21 +177,37 @@ rubato_status rb_partial_device_run(struct rubato_partial *p, struct rb_run *run
 		run->buffers[RB_BUF_STAGE_HOST + i] = (struct rb_where) { .base = d->stages[i] };
 	run->buffers[RB_BUF_STAGE_DEVICE].kind = RB_MEMORY_DEVICE;
 	run->executors = d->executors;
+	run->wire = p->vector.wire;
+	if (p->coded.reduction.residual != NULL) /* Behind those of the inputs. */
+		run->residual = p->coded.reduction.residual + p->coded.reduction.residual_count / 2;
 	return RUBATO_OK;
 }
 
 /* ---- The slab ---- */
 
 /* Without the lock: the device works, and is waited for. */
+static rubato_status zeros_write(struct rubato_partial *p, void *to, uint64_t bytes)
+{
+	const struct rb_reduce zeros = { .type = RUBATO_UINT8, .to = to, .count = bytes };
+
+	return bytes == 0 ? RUBATO_OK
+			  : rb_device_reduce(&p->copy, "partial", p->device.executor, &zeros, 1,
+					     p->comm->timeout_ns);
+}
+
 static rubato_status identity_write(struct rubato_partial *p)
 {
 	void *to = rb_partial_buffer(p, RB_PARTIAL_IDENTITY), *from;
-	const struct rb_reduce zeros = { .type = RUBATO_UINT8, .to = to, .count = p->vector.bytes };
+	const struct rb_converted *reduction = &p->coded.reduction;
 	rubato_status err;
 
+	if (reduction->residual != NULL)
+		RB_TRY(zeros_write(p, reduction->residual,
+				   reduction->residual_count * sizeof(float)));
+	if (p->coded.lease != NULL)
+		RB_TRY(zeros_write(p, p->coded.lease, p->vector.user_bytes));
 	if (p->vector.op == RUBATO_SUM || p->vector.op == RUBATO_AVG)
-		return rb_device_reduce(&p->copy, "partial", p->device.executor, &zeros, 1,
-					p->comm->timeout_ns);
+		return zeros_write(p, to, p->vector.bytes);
 	from = malloc((size_t)p->vector.bytes + 1);
 	if (from == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: %llu bytes",
@@ -193,6 +217,45 @@ static rubato_status identity_write(struct rubato_partial *p)
 				 p->comm->timeout_ns);
 	free(from);
 	return err;
+}
+
+static rubato_status floats_new(const struct rubato_partial *p, uint64_t count, float **out)
+{
+	struct rb_executor *device = p->device.executor;
+	void *memory = NULL;
+
+	RB_TRY(device->ops->memory_new(device, RB_MEMORY_DEVICE,
+				       (size_t)((count + 1) * sizeof(float)), &memory));
+	*out = memory;
+	return RUBATO_OK;
+}
+
+static rubato_status coded_make(struct rubato_partial *p)
+{
+	struct rb_partial_coded *c = &p->coded;
+
+	if (p->vector.wire == RUBATO_WIRE_SAME)
+		return RUBATO_OK;
+	RB_TRY(floats_new(p, p->vector.count, &c->lease));
+	RB_TRY(floats_new(p, p->vector.count, &c->result));
+	RB_TRY(floats_new(p, p->vector.count, &c->left));
+	if (!p->config.options.feedback)
+		return RUBATO_OK;
+	c->reduction.residual_count = 2 * p->vector.units * rb_code_values(p->vector.wire);
+	return floats_new(p, c->reduction.residual_count, &c->reduction.residual);
+}
+
+/* Nothing of it is the host's. */
+static void coded_release(struct rubato_partial *p, bool quiet)
+{
+	float **const all[] = { &p->coded.lease, &p->coded.result, &p->coded.left,
+				&p->coded.reduction.residual };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		if (*all[i] != NULL && quiet)
+			p->device.executor->ops->memory_free(p->device.executor, *all[i]);
+		*all[i] = NULL;
+	}
 }
 
 rubato_status rb_partial_device_slab(struct rubato_partial *p, uint32_t buffers)
@@ -205,6 +268,7 @@ rubato_status rb_partial_device_slab(struct rubato_partial *p, uint32_t buffers)
 	RB_TRY(device->ops->memory_new(device, RB_MEMORY_DEVICE, (size_t)p->device.slab_bytes,
 				       &slab));
 	p->buffers.base = slab;
+	RB_TRY(coded_make(p));
 	if (rb_hollow(slab))
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "partial: this simulation has no memory");
 	p->device.registered = registered(p, slab, p->device.slab_bytes);
@@ -345,6 +409,27 @@ rubato_status rb_partial_device_reduce(struct rubato_partial *p, const char *cal
 				(uint32_t)rubato_type_bytes(p->vector.type), p->comm->timeout_ns);
 }
 
+rubato_status rb_partial_device_code(struct rubato_partial *p, const char *call,
+				     enum rb_coding coding, const struct rb_coded *coded)
+{
+	const struct rb_reduce reduce = { .type = p->vector.type,
+					  .op = p->vector.op,
+					  .final_count = coded->final_count,
+					  .to = coded->to,
+					  .from = coded->from,
+					  .from_count = coded->from_count,
+					  .count = coded->count,
+					  .coding = coding,
+					  .wire = coded->wire,
+					  .residual = coded->residual };
+	uint32_t element_bytes =
+		coding == RB_CODING_REDUCE ? rb_code_bytes(coded->wire) : (uint32_t)sizeof(float);
+
+	return coded->count == 0 ? RUBATO_OK
+				 : rb_device_reduce(&p->copy, call, p->device.executor, &reduce,
+						    element_bytes, p->comm->timeout_ns);
+}
+
 rubato_status rb_partial_device_identity(struct rubato_partial *p, void *to)
 {
 	const void *from = rb_partial_buffer(p, RB_PARTIAL_IDENTITY);
@@ -355,7 +440,9 @@ rubato_status rb_partial_device_identity(struct rubato_partial *p, void *to)
 					.from_count = 1,
 					.count = p->vector.count };
 
-	return rb_partial_device_reduce(p, "partial acquire", &copy);
+	return p->vector.wire != RUBATO_WIRE_SAME /* Then it is a sum's. */
+		       ? zeros_write(p, to, p->vector.user_bytes)
+		       : rb_partial_device_reduce(p, "partial acquire", &copy);
 }
 
 /* ---- The end ---- */
@@ -373,6 +460,7 @@ void rb_partial_device_release(struct rubato_partial *p, bool quiet)
 	if (d->executor == NULL)
 		return;
 	ops = d->executor->ops;
+	coded_release(p, quiet);
 	rb_partial_device_close(p);
 	if (d->registered != NULL && quiet)
 		rb_memory_drop(&p->comm->memory, d->registered);

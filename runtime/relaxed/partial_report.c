@@ -16,6 +16,7 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 				     rubato_contribution *contribution)
 {
 	rubato_status err = RUBATO_OK;
+	uint32_t pending = RB_PARTIAL_NONE;
 
 	if (p == NULL || buffer == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: NULL");
@@ -26,14 +27,15 @@ rubato_status rubato_partial_pending(rubato_partial *p, const void **buffer,
 	if (!rb_partial_over(p)) {
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial pending: the rounds go on");
 	} else {
-		*buffer = p->buffers.pending != RB_PARTIAL_NONE
-				  ? rb_partial_decoded(p, p->buffers.pending, p->coded.left)
-				  : NULL;
+		*buffer = NULL;
+		pending = p->buffers.pending; /* It stays. */
 		if (contribution != NULL)
 			*contribution = rb_rounds_pending(p->machine);
 	}
 	rb_engine_leave(&p->comm->engine);
-	return err;
+	return pending != RB_PARTIAL_NONE
+		       ? rb_partial_decoded(p, "partial pending", pending, p->coded.left, buffer)
+		       : err;
 }
 
 rubato_status rubato_partial_get_stats(rubato_partial *p, rubato_partial_stats *stats)

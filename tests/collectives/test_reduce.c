@@ -382,7 +382,13 @@ static uint64_t reduce_bits(rubato_type type, rubato_operator op, uint64_t a, ui
 {
 	const void *from[] = { &a, &b };
 	uint64_t to = 0;
-	struct rb_reduce r = { type, op, 0, &to, from, 2, 1 };
+	struct rb_reduce r = { .type = type,
+			       .op = op,
+			       .final_count = 0,
+			       .to = &to,
+			       .from = from,
+			       .from_count = 2,
+			       .count = 1 };
 
 	rb_reduce_plain(&r);
 	return to;
@@ -468,7 +474,13 @@ static uint64_t average_bits(rubato_type type, uint64_t a, uint32_t count)
 	const void *from[] = { &a };
 	uint64_t to = 0;
 
-	rb_reduce_plain(&(struct rb_reduce) { type, RUBATO_AVG, count, &to, from, 1, 1 });
+	rb_reduce_plain(&(struct rb_reduce) { .type = type,
+					      .op = RUBATO_AVG,
+					      .final_count = count,
+					      .to = &to,
+					      .from = from,
+					      .from_count = 1,
+					      .count = 1 });
 	return to;
 }
 
@@ -495,7 +507,13 @@ START_TEST(half_floats_round_once_a_step)
 {
 	uint16_t values[] = { 0x6800, 0x3c00, 0x3c00, 0x6800 }, to = 0;
 	const void *from[] = { &values[0], &values[1], &values[2] };
-	struct rb_reduce r = { RUBATO_FLOAT16, RUBATO_SUM, 0, &to, from, 3, 1 };
+	struct rb_reduce r = { .type = RUBATO_FLOAT16,
+			       .op = RUBATO_SUM,
+			       .final_count = 0,
+			       .to = &to,
+			       .from = from,
+			       .from_count = 3,
+			       .count = 1 };
 	uint16_t largest = 0x7bff;
 
 	rb_reduce_plain(&r);
@@ -585,10 +603,34 @@ START_TEST(the_callers_float_mode_does_not_matter)
 		return;
 	was = float_mode_disturb();
 	kept = float_mode(); /* Valgrind keeps the rounding alone. */
-	fn(&(struct rb_reduce) { RUBATO_FLOAT32, RUBATO_SUM, 0, to[0], tinies, 2, n });
-	fn(&(struct rb_reduce) { RUBATO_FLOAT32, RUBATO_SUM, 0, to[1], ones, 2, n });
-	fn(&(struct rb_reduce) { RUBATO_FLOAT32, RUBATO_AVG, 29, to[2], ones, 1, n });
-	fn(&(struct rb_reduce) { RUBATO_FLOAT64, RUBATO_AVG, 29, to64, ones64, 1, n });
+	fn(&(struct rb_reduce) { .type = RUBATO_FLOAT32,
+				 .op = RUBATO_SUM,
+				 .final_count = 0,
+				 .to = to[0],
+				 .from = tinies,
+				 .from_count = 2,
+				 .count = n });
+	fn(&(struct rb_reduce) { .type = RUBATO_FLOAT32,
+				 .op = RUBATO_SUM,
+				 .final_count = 0,
+				 .to = to[1],
+				 .from = ones,
+				 .from_count = 2,
+				 .count = n });
+	fn(&(struct rb_reduce) { .type = RUBATO_FLOAT32,
+				 .op = RUBATO_AVG,
+				 .final_count = 29,
+				 .to = to[2],
+				 .from = ones,
+				 .from_count = 1,
+				 .count = n });
+	fn(&(struct rb_reduce) { .type = RUBATO_FLOAT64,
+				 .op = RUBATO_AVG,
+				 .final_count = 29,
+				 .to = to64,
+				 .from = ones64,
+				 .from_count = 1,
+				 .count = n });
 	mode_converts(fn, converted);
 	now = float_mode();
 	float_mode_restore(was);

@@ -85,8 +85,6 @@ static void rounds_run(const char *test, bool there)
 		n = cuda_app_ranks_drawn(&app, draw);
 		world_draw(&rng, n);
 		world.there = there;
-		if (there)
-			world.options.wire = RUBATO_WIRE_SAME;
 		(void)snprintf(name, sizeof(name), "seed %llu: %s", (unsigned long long)seed,
 			       rubato_policy_name(world.options.policy));
 		ck_assert_msg(ranks_run(n, rounds_main, &world) == RUBATO_OK, "%s: %s", name,
@@ -175,6 +173,129 @@ START_TEST(rounds_pass_no_host_memory)
 }
 END_TEST
 
+#define CODED_COUNT 70001u
+#define CODED_STEPS 6u
+
+struct coded {
+	rubato_wire wire;
+	bool feedback;
+	const char *algorithm;
+};
+
+static rubato_status coded_commit(rubato_partial *p, struct rb_rng *rng, float *values,
+				  uint64_t step)
+{
+	void *leased;
+
+	for (uint32_t i = 0; i < CODED_COUNT; i++)
+		values[i] = (float)rb_rng_below(rng, 100000) * 0.0137f - 500;
+	RB_TRY(rubato_partial_acquire(p, &leased));
+	cuda_app_copy(&app, leased, values, CODED_COUNT * sizeof(float));
+	return rubato_partial_commit(p, step, 1);
+}
+
+/* Rounds that all ranks are in, rank 0 with two commits that were added up. */
+static rubato_status coded_rounds(rubato_comm *comm, const struct coded *coded, bool there,
+				  float *values, float *results)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	rubato_round round = { .size_bytes = sizeof(round) };
+	struct rb_rng rng = { rank + 1 };
+	rubato_partial *p;
+
+	options.rounds = RUBATO_ROUNDS_FREE;
+	options.policy = RUBATO_POLICY_QUORUM;
+	options.quorum = n;
+	options.zeroed = 1;
+	options.wire = coded->wire;
+	options.feedback = coded->feedback;
+	RB_TRY((there ? rubato_cuda_partial_create : rubato_partial_create)(
+		comm, CODED_COUNT, RUBATO_FLOAT32, RUBATO_SUM, &options, &p));
+	for (uint32_t step = 0; step < CODED_STEPS; step++) {
+		const void *result;
+
+		if (rank == 0) {
+			RB_TRY(coded_commit(p, &rng, values, 2 * step));
+			RB_TRY(coded_commit(p, &rng, values, 2 * step + 1));
+		}
+		RB_TRY(rubato_barrier(comm));
+		if (rank > 0)
+			RB_TRY(coded_commit(p, &rng, values, 2 * step + 1));
+		RB_TRY(rubato_partial_collect_view(p, &result, &round, RUBATO_TIMEOUT_DEFAULT));
+		EXPECT(result != NULL && round.weight == n + 1);
+		cuda_app_copy(&app, results + (size_t)step * CODED_COUNT, result,
+			      CODED_COUNT * sizeof(float));
+		RB_TRY(rubato_partial_release(p));
+	}
+	return rubato_partial_free(p);
+}
+
+/* In host memory, then on the device: the same bits, whatever rounding has left from the rounds
+ * before. */
+static rubato_status coded_main(rubato_comm *comm, void *arg)
+{
+	size_t all = (size_t)CODED_STEPS * CODED_COUNT;
+	float *results[] = { malloc(all * 4), malloc(all * 4) }, *values = malloc(all * 4);
+	const struct coded *coded = arg;
+	struct fake_cuda_counts before = { 0 }, after = { 0 };
+
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", coded->algorithm));
+	EXPECT(values != NULL && results[0] != NULL && results[1] != NULL);
+	RB_TRY(coded_rounds(comm, coded, false, values, results[0]));
+	if (app.fake_counts != NULL)
+		before = app.fake_counts();
+	RB_TRY(coded_rounds(comm, coded, true, values, results[1]));
+	if (app.fake_counts != NULL)
+		after = app.fake_counts();
+	/* Coded, decoded, each time. */
+	EXPECT(app.fake_counts == NULL || after.launches >= before.launches + 2 * CODED_STEPS);
+	EXPECT(memcmp(results[0], results[1], all * 4) == 0);
+	free(values);
+	free(results[0]);
+	free(results[1]);
+	return RUBATO_OK;
+}
+
+START_TEST(rounds_in_fewer_bits_are_the_hosts)
+{
+	/* In peers' buffers, and by messages, in several chunks. */
+	static const char *const algorithms[] = { "auto", "two_shot" };
+
+	for (uint32_t i = 0; i < 8; i++) {
+		struct coded coded = { i % 2 ? RUBATO_WIRE_INT8 : RUBATO_WIRE_BFLOAT16, i / 2 % 2,
+				       algorithms[i / 4] };
+
+		app_open(31 + i);
+		ck_assert_msg(ranks_run(3, coded_main, &coded) == RUBATO_OK, "%u: %s", i,
+			      rubato_error_text());
+		app_close();
+	}
+}
+END_TEST
+
+/* A kernel takes so many operands. */
+static rubato_status nine_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	rubato_partial *p;
+
+	(void)arg;
+	options.wire = RUBATO_WIRE_INT8;
+	EXPECT(rubato_cuda_partial_create(comm, 1000, RUBATO_FLOAT32, RUBATO_SUM, &options, &p) ==
+	       RUBATO_ERR_UNSUPPORTED);
+	EXPECT(strstr(rubato_error_text(), "rounds of 8 ranks at most travel as int8, not of 9"));
+	return RUBATO_OK;
+}
+
+START_TEST(rounds_of_nine_ranks_are_not_coded)
+{
+	app_open(41);
+	ck_assert_msg(ranks_run(9, nine_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	app_close();
+}
+END_TEST
+
 /* What is not to be had, and what ranks must have alike. */
 static rubato_status differing_main(rubato_comm *comm, void *arg)
 {
@@ -187,10 +308,6 @@ static rubato_status differing_main(rubato_comm *comm, void *arg)
 			  : rubato_partial_create)(comm, 1000, RUBATO_FLOAT32, RUBATO_SUM, &options,
 						   &p) == RUBATO_ERR_MISMATCH);
 	EXPECT(strstr(rubato_error_text(), "partial: device is ") != NULL);
-	options.wire = RUBATO_WIRE_INT8;
-	EXPECT(rubato_cuda_partial_create(comm, 1000, RUBATO_FLOAT32, RUBATO_SUM, &options, &p) ==
-	       RUBATO_ERR_UNSUPPORTED);
-	EXPECT(strstr(rubato_error_text(), "travels as it is, not as int8") != NULL);
 	return RUBATO_OK;
 }
 
@@ -689,6 +806,8 @@ int main(void)
 	tcase_set_timeout(tc, 500);
 	tcase_add_test(tc, rounds_hold_what_devices_held);
 	tcase_add_test(tc, rounds_are_the_devices);
+	tcase_add_test(tc, rounds_in_fewer_bits_are_the_hosts);
+	tcase_add_test(tc, rounds_of_nine_ranks_are_not_coded);
 	tcase_add_test(tc, rounds_pass_no_host_memory);
 	tcase_add_test(tc, creation_fails_everywhere_or_nowhere);
 	tcase_add_test(tc, a_device_that_fails_ends_its_rounds);

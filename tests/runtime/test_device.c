@@ -271,6 +271,8 @@ static void rounds_run(const char *test, bool there)
 		rounds.delay_ns = 100000 * (seed % 3);
 		rounds.rotating = seed % 3 == 0;
 		rounds.floats = seed % 5 == 0;
+		if (rounds.floats)
+			o->wire = (rubato_wire)(seed / 5 % RUBATO_WIRE_COUNT);
 		rounds.memory = &exercise_simulated;
 		rounds.there = there;
 		(void)snprintf(name, sizeof(name), "seed %llu: %s", (unsigned long long)seed,
