@@ -265,15 +265,37 @@ raise SystemExit(subprocess.call(
         with tempfile.TemporaryDirectory() as folder:
             self.passes(self.job(2, HERE / "train.py", "rubato", f"{folder}/model", LEAVE="open"))
 
-    def test_torchft(self):
-        """A replica is killed, and another one joins."""
+    def need(self, package):
+        """Installs it beside the others."""
         done = subprocess.run([str(python), "-m", "pip", "--disable-pip-version-check", "install",
-                               "--quiet", "--timeout", "15", "--retries", "1",
-                               "torchft-nightly==2026.10.26"],
+                               "--quiet", "--timeout", "15", "--retries", "1", package],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=300, cwd=FOLDER)
         if done.returncode != 0:
-            self.skipTest(f"torchft cannot be installed: {done.stdout.decode()[-200:]}")
+            self.skipTest(f"{package} cannot be installed: {done.stdout.decode()[-200:]}")
+
+    def test_ray_train(self):
+        """The example, in a network and among processes of its own: Ray starts daemons."""
+        alone = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork",
+                 "--kill-child", "--mount-proc"]
+        if subprocess.run([*alone, "true"], stdin=subprocess.DEVNULL).returncode:
+            self.skipTest("no namespaces can be made")
+        self.need("ray[train]==2.60.0")
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            done = subprocess.run(
+                [*alone, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", str(python),
+                 str(ROOT / "examples/ray_train.py"), "2"], stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, timeout=TIMEOUT_S,
+                env={**bare(RAY_TMPDIR=folder, RAY_USAGE_STATS_ENABLED="0"), "HOME": folder,
+                     "PATH": f"{python.parent}:/usr/sbin:/usr/bin:/sbin:/bin"})
+        said = done.stdout.decode()
+        self.assertEqual(done.returncode, 0, said)
+        self.assertEqual(set(re.findall(r"rank (\d) of 2 by rubato: loss 0\.0", said)),
+                         {"0", "1"}, said)
+
+    def test_torchft(self):
+        """A replica is killed, and another one joins."""
+        self.need("torchft-nightly==2026.10.26")
         said, codes = self.job(4, HERE / "ranks_torchft.py", "rubato", awaited=(0, 1, 3))
         self.assertEqual(codes, [0, 0, -signal.SIGKILL, 0], "\n".join(said))
         for rank in (0, 1):
