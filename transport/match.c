@@ -1,6 +1,7 @@
 /*
- * match.c -- see match.h. Within a bucket the newest comes first: at most one message of a tag is
- * on its way, so order among equal tags has no meaning, and recent posts are the likely ones.
+ * match.c -- see match.h. At most one message of a tag is on its way, so order among equal tags
+ * has no meaning. Within a bucket the oldest receive comes first: of many that are open messages
+ * come mostly in their order. Of arrivals, which credit bounds, the newest does.
  */
 #include "transport/match.h"
 

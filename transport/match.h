@@ -4,7 +4,7 @@
  * For each peer two hashed lists: receives that wait for their message, and messages that came
  * first. A message that came first is the backend's object, which begins with struct rb_arrival;
  * the matcher only links it. No allocation here; lookups are O(1) while few are open, so that an
- * 8-byte exchange costs tens of nanoseconds.
+ * 8-byte exchange costs tens of nanoseconds, and where messages come in the order of receives.
  */
 #ifndef RB_TRANSPORT_MATCH_H
 #define RB_TRANSPORT_MATCH_H
@@ -20,7 +20,8 @@ struct rb_arrival {
 };
 
 struct rb_match_peer {
-	struct rb_request *receives[RB_MATCH_BUCKETS];
+	struct rb_request *receives[RB_MATCH_BUCKETS]; /* The oldest. */
+	struct rb_request *newest[RB_MATCH_BUCKETS];
 	struct rb_arrival *arrivals[RB_MATCH_BUCKETS];
 	uint32_t arrival_count;
 };
@@ -36,7 +37,9 @@ _Static_assert(RB_MATCH_BUCKETS == 16, "rb_match_bucket takes four bits");
 
 static inline void rb_match_unlink(struct rb_match_peer *peer, struct rb_request *request)
 {
-	RB_LIST_REMOVE(peer->receives[rb_match_bucket(request->tag)], request);
+	uint32_t bucket = rb_match_bucket(request->tag);
+
+	RB_QUEUE_REMOVE(peer->receives[bucket], peer->newest[bucket], request);
 	request->next = NULL;
 	request->previous = NULL;
 }
@@ -44,13 +47,14 @@ static inline void rb_match_unlink(struct rb_match_peer *peer, struct rb_request
 /* The receive that waits for `tag`, taken off its list, or NULL. */
 static inline struct rb_request *rb_match_receive(struct rb_match_peer *peer, struct rb_tag tag)
 {
-	struct rb_request **first = &peer->receives[rb_match_bucket(tag)], *at = *first;
+	uint32_t bucket = rb_match_bucket(tag);
+	struct rb_request *at = peer->receives[bucket];
 
 	while (at != NULL && !rb_tag_same(at->tag, tag))
 		at = at->next;
 	if (at == NULL)
 		return NULL;
-	RB_LIST_REMOVE(*first, at);
+	RB_QUEUE_REMOVE(peer->receives[bucket], peer->newest[bucket], at);
 	at->next = at->previous = NULL;
 	return at;
 }
@@ -76,9 +80,9 @@ static inline struct rb_arrival *rb_match_arrival(struct rb_match_peer *peer, st
 
 static inline void rb_match_add_receive(struct rb_match_peer *peer, struct rb_request *request)
 {
-	struct rb_request **first = &peer->receives[rb_match_bucket(request->tag)];
+	uint32_t bucket = rb_match_bucket(request->tag);
 
-	RB_LIST_PUSH(*first, request);
+	RB_QUEUE_ADD(peer->receives[bucket], peer->newest[bucket], request);
 }
 
 void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival);

@@ -238,15 +238,17 @@ static ALWAYS_INLINE struct rb_request *receive_of(struct rb_request *first,
 static ALWAYS_INLINE bool small_taken(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 				      const struct rb_verbs_head *head, uint32_t units)
 {
-	struct rb_request **bucket = &peer->match.receives[rb_match_bucket(head->tag)];
-	struct rb_request *receive = receive_of(*bucket, head);
+	struct rb_match_peer *match = &peer->match;
+	uint32_t bucket = rb_match_bucket(head->tag);
+	struct rb_request *receive = receive_of(match->receives[bucket], head);
 	uint32_t bytes = head->bytes;
 
+	/* One that always stands, as a failure notice's, may be the older one. */
+	if (receive == NULL && match->receives[bucket] != NULL)
+		receive = receive_of(match->receives[bucket]->next, head);
 	if (receive == NULL)
 		return false;
-	*bucket = receive->next;
-	if (receive->next != NULL)
-		receive->next->previous = NULL;
+	RB_QUEUE_REMOVE(match->receives[bucket], match->newest[bucket], receive);
 	peer->freed += units;
 	vb->base.bytes_received += bytes;
 	rb_verbs_done_add(vb, receive);
