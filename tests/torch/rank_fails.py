@@ -56,11 +56,21 @@ if how == "absent": # It never comes to the group.
     if rank == 0: # The store is its own: not gone before the other one has been told.
         others("told")
     raise SystemExit
+if how == "detail":
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
 dist.init_process_group("rubato", **group)
 x = torch.ones(1000)
 dist.all_reduce(x)
 dist.barrier()
 began = time.monotonic()
+if how == "detail": # PyTorch compares calls over a group of Gloo's before it makes them.
+    told("call", lambda: dist.broadcast(x, 1) if rank == 1 else dist.all_reduce(x))
+    told("next", lambda: dist.all_reduce(x))
+    told("destroy", dist.destroy_process_group)
+    store.set(f"told {rank}", "")
+    if rank == 0:
+        others("told")
+    raise SystemExit
 if rank == 1:
     if how in ("killed", "raises", "aborts"):
         others("begun")

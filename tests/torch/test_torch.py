@@ -353,6 +353,13 @@ raise SystemExit(subprocess.call(
     def test_a_rank_calls_another_thing(self):
         self.told("mismatch", ("future", "work"), "DistBackendError: rubato: .*broadcast")
 
+    def test_pytorch_looks_for_mismatches(self):
+        """TORCH_DISTRIBUTED_DEBUG=DETAIL: the group goes on."""
+        said, _ = self.told("detail", ("call",), "RuntimeError: Detected mismatch between "
+                            "collectives on ranks. .*(ALLREDUCE|BROADCAST)")
+        for rank in (0, 2):
+            self.assertRegex(said[rank], "next was told nothing\n.*destroy was told nothing")
+
     def test_a_call_and_a_wait_have_their_own_timeout(self):
         self.told("call", ("wait",), "DistBackendError: .*not done after 0.5 s", 0.5)
         self.told("call", ("work",), "DistBackendError: rubato: .*rank 1", 1.9)
