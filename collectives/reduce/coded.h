@@ -58,6 +58,40 @@ static inline void rb_reduce_code(struct rb_reduce *reduce, rubato_wire wire, fl
 	reduce->residual = residual != NULL ? residual + first * rb_code_values(wire) : NULL;
 }
 
+/* Of which copies of units are conversions instead: from these floats to units, or back. NONE: the
+ * residual becomes zeros. */
+struct rb_code_vector {
+	enum rb_coding coding;
+	float *values;
+	uint64_t count;
+	float *residual; /* For whole units; NULL: none. */
+};
+
+/* A copy, from *from, of units from `first` of the vector on. It counts in floats from then on:
+ * returns an element's bytes. */
+static inline uint32_t rb_reduce_convert(struct rb_reduce *reduce, const struct rb_code_vector *v,
+					 rubato_wire wire, uint64_t first, const void **from)
+{
+	uint64_t at = first * rb_code_values(wire);
+
+	reduce->count *= rb_code_values(wire);
+	if (v->coding == RB_CODING_NONE) {
+		reduce->to = v->residual + at;
+		reduce->from_count = 0;
+		return sizeof(float);
+	}
+	if (reduce->count > v->count - at)
+		reduce->count = v->count - at;
+	if (v->coding == RB_CODING_ENCODE)
+		*from = v->values + at;
+	else
+		reduce->to = v->values + at;
+	reduce->coding = v->coding;
+	reduce->wire = wire;
+	reduce->residual = v->residual != NULL ? v->residual + at : NULL;
+	return sizeof(float);
+}
+
 /*
  *   encode   one vector of floats; the last unit is filled up with zeros
  *   decode   one coded vector; a NaN is the canonical one

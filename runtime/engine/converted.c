@@ -10,6 +10,7 @@
 #define SLICE_VALUES (RB_SLICE_BYTES / sizeof(float))
 #define IMMEDIATE_VALUES (16u << 10) /* So many are done sooner than queued. */
 #define OPERANDS_MOVED 64u           /* Reductions of more are never sliced. */
+#define DEVICE_BYTES (4u << 20)      /* Guess: beside which a device's start is short. */
 
 /* ---- Conversions: units `first` to first + count - 1 of IN, or of the result ---- */
 
@@ -69,9 +70,21 @@ static void encode(struct rb_converted *c, uint64_t first, uint64_t count)
 	}
 }
 
+/* The device converts: what it takes and gives lies in the side's memory. */
+static void units_copy(struct rb_converted *c, uint64_t first, uint64_t count)
+{
+	uint64_t bytes = rb_code_bytes(c->wire);
+	uint8_t *there = c->sides[c->back].memory + first * bytes;
+	uint8_t *here = c->memory->base + ((c->back ? c->out_first : 0) + first) * bytes;
+
+	memcpy(c->back ? there : here, c->back ? here : there, (size_t)(count * bytes));
+}
+
 static void convert(struct rb_converted *c, uint64_t first, uint64_t count)
 {
-	if (c->wire == RUBATO_WIRE_SAME)
+	if (c->sides[c->back].codes)
+		units_copy(c, first, count);
+	else if (c->wire == RUBATO_WIRE_SAME)
 		widen(c, first, count);
 	else if (c->back)
 		decode(c, first, count);
@@ -211,10 +224,15 @@ static const struct rb_executor_ops converted_ops = {
 
 static void side_free(struct rb_converted_side *side)
 {
-	if (side->memory != NULL)
-		side->owner->ops->memory_free(side->owner, side->memory);
-	side->memory = NULL;
-	side->bytes = 0;
+	void *const all[] = { side->memory, side->units, side->residual };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (all[i] != NULL)
+			side->owner->ops->memory_free(side->owner, all[i]);
+	side->memory = side->units = NULL;
+	side->residual = NULL;
+	side->bytes = side->unit_bytes = 0;
+	side->zeroed = false;
 }
 
 /* One copy of `count` units, chunk by chunk: what is copied, and how, is the executor's, or the
@@ -244,6 +262,8 @@ static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count, uint32_
 		.count = count, .block_count = 1, .align = 1, .chunk = SLICE_VALUES / values
 	};
 
+	if (on_device)
+		layout.chunk = DEVICE_BYTES / unit_bytes;
 	if (count / layout.chunk >= RB_ITERATION_MAX - 1) /* No plan has more chunks. */
 		layout.chunk = count / (RB_ITERATION_MAX - 1) + 1;
 	if (*plan != NULL && (*plan)->layout.count == count &&
@@ -295,16 +315,58 @@ void rb_converted_executor(struct rb_converted *c, struct rb_engine *engine)
 	c->clock = engine->endpoints[0];
 }
 
+/* Whether units lie as the caller's values do. */
+static bool is_flat(const struct rb_converted *c)
+{
+	return c->in_blocks == 1 || c->block_values % rb_code_values(c->wire) == 0;
+}
+
+/* Of what the device converts, and lacks. */
+static rubato_status side_code(struct rb_converted *c, bool out, uint64_t units)
+{
+	struct rb_converted_side *side = &c->sides[out];
+	struct rb_executor *device = side->device;
+	uint64_t values = rb_code_values(c->wire), bytes = units * rb_code_bytes(c->wire);
+	void *memory;
+
+	if (side->unit_bytes < bytes) {
+		if (side->units != NULL)
+			device->ops->memory_free(device, side->units);
+		side->units = NULL;
+		side->unit_bytes = 0;
+		RB_TRY(device->ops->memory_new(device, RB_MEMORY_DEVICE, (size_t)bytes, &memory));
+		side->units = memory;
+		side->unit_bytes = bytes;
+	}
+	if (!out && c->residual != NULL && side->residual == NULL) {
+		RB_TRY(device->ops->memory_new(device, RB_MEMORY_DEVICE,
+					       (size_t)(units * values * sizeof(float)), &memory));
+		side->residual = memory;
+	}
+	side->code = (struct rb_code_vector) { .values = side->base,
+					       .count = out ? c->out_values
+							    : c->block_values * c->in_blocks,
+					       .residual = side->residual };
+	return plan_prepare(&side->conversion, units, rb_code_bytes(c->wire), (uint32_t)values,
+			    true);
+}
+
 rubato_status rb_converted_side(struct rb_converted *c, bool out, struct rb_executor *device,
 				uint64_t bytes)
 {
 	struct rb_converted_side *side = &c->sides[out];
+	uint64_t units =
+		out ? rb_code_units(c->wire, c->out_values) : c->block_units * c->in_blocks;
 	void *memory;
 
 	side->device = device;
+	side->codes = device != NULL && c->active && c->wire != RUBATO_WIRE_SAME && is_flat(c) &&
+		      !rb_hollow(c->memory->base);
 	if (device == NULL)
 		return RUBATO_OK;
 	side->base = out ? c->out : (void *)(uintptr_t)c->in;
+	if (side->codes)
+		bytes = units * rb_code_bytes(c->wire);
 	if (side->owner != device || side->bytes < bytes) {
 		side_free(side);
 		RB_TRY(device->ops->memory_new(device, RB_MEMORY_HOST, (size_t)bytes, &memory));
@@ -312,6 +374,8 @@ rubato_status rb_converted_side(struct rb_converted *c, bool out, struct rb_exec
 		side->bytes = bytes;
 		side->owner = device;
 	}
+	if (side->codes)
+		RB_TRY(side_code(c, out, units));
 	if (out)
 		c->out = side->memory;
 	else
@@ -331,16 +395,45 @@ static void side_copy(struct rb_converted *c, struct rb_engine *engine,
 		      void (*done)(struct rb_engine *engine, struct rb_run *run))
 {
 	struct rb_converted_side *side = &c->sides[c->back];
+	void *there = side->codes ? side->units : side->base;
 
 	c->copiers[0] = engine->executor;
 	c->copiers[1] = side->device;
 	c->run.plan = side->plan;
-	c->run.buffers[RB_BUF_IN].base = c->back ? (void *)side->memory : side->base;
-	c->run.buffers[RB_BUF_OUT].base = c->back ? side->base : (void *)side->memory;
+	c->run.buffers[RB_BUF_IN].base = c->back ? (void *)side->memory : there;
+	c->run.buffers[RB_BUF_OUT].base = c->back ? there : (void *)side->memory;
 	c->run.executors = c->copiers;
+	c->run.wire = RUBATO_WIRE_SAME;
 	c->run.type = RUBATO_UINT8;
 	c->run.done = done;
 	rb_run_start(engine, &c->run);
+}
+
+/* The device's conversion; NONE: zeros for its residual. */
+static void side_convert(struct rb_converted *c, struct rb_engine *engine, enum rb_coding coding,
+			 void (*done)(struct rb_engine *engine, struct rb_run *run))
+{
+	struct rb_converted_side *side = &c->sides[c->back];
+
+	side->code.coding = coding;
+	c->copiers[0] = engine->executor;
+	c->copiers[1] = side->device;
+	c->run.plan = side->conversion;
+	c->run.buffers[RB_BUF_IN].base = c->run.buffers[RB_BUF_OUT].base = side->units;
+	c->run.executors = c->copiers;
+	c->run.wire = c->wire;
+	c->run.code = &side->code;
+	c->run.type = RUBATO_FLOAT32;
+	c->run.done = done;
+	rb_run_start(engine, &c->run);
+}
+
+static void result_decode(struct rb_engine *engine, struct rb_run *run)
+{
+	if (run->status == RUBATO_OK)
+		side_convert(run->owner, engine, RB_CODING_DECODE, run_done);
+	else
+		run_done(engine, run);
 }
 
 static void result_copy(struct rb_engine *engine, struct rb_run *run)
@@ -348,7 +441,7 @@ static void result_copy(struct rb_engine *engine, struct rb_run *run)
 	struct rb_converted *c = run->owner;
 
 	if (run->status == RUBATO_OK)
-		side_copy(c, engine, run_done);
+		side_copy(c, engine, c->sides[1].codes ? result_decode : run_done);
 	else
 		run_done(engine, run);
 }
@@ -361,12 +454,33 @@ static void conversion_start(struct rb_engine *engine, struct rb_run *run)
 		run_done(engine, run);
 		return;
 	}
+	c->run.wire = RUBATO_WIRE_SAME;
 	c->run.plan = c->back ? c->after : c->there;
 	c->run.buffers[RB_BUF_IN].base = c->run.buffers[RB_BUF_OUT].base = c->memory->base;
 	c->run.executors = c->executors;
 	c->run.type = RUBATO_FLOAT32;
 	c->run.done = c->back && c->sides[1].device != NULL ? result_copy : run_done;
 	rb_run_start(engine, run);
+}
+
+static void input_copy(struct rb_engine *engine, struct rb_run *run)
+{
+	if (run->status == RUBATO_OK)
+		side_copy(run->owner, engine, conversion_start);
+	else
+		run_done(engine, run);
+}
+
+static void input_encode(struct rb_engine *engine, struct rb_run *run)
+{
+	struct rb_converted *c = run->owner;
+
+	if (run->status != RUBATO_OK) {
+		run_done(engine, run);
+		return;
+	}
+	c->sides[0].zeroed = true;
+	side_convert(c, engine, RB_CODING_ENCODE, input_copy);
 }
 
 static void begin(struct rb_converted *c, bool back,
@@ -388,7 +502,11 @@ void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool b
 		return;
 	}
 	begin(c, back, then, arg);
-	if (!back && c->sides[0].device != NULL)
+	if (!back && c->sides[0].codes && c->sides[0].residual != NULL && !c->sides[0].zeroed)
+		side_convert(c, engine, RB_CODING_NONE, input_encode);
+	else if (!back && c->sides[0].codes)
+		input_encode(engine, &c->run);
+	else if (!back && c->sides[0].device != NULL)
 		side_copy(c, engine, conversion_start);
 	else
 		conversion_start(engine, &c->run);
@@ -409,7 +527,8 @@ void rb_converted_fini(struct rb_converted *c)
 	for (uint32_t i = 0; i < 2; i++) {
 		side_free(&c->sides[i]);
 		rb_plan_free(c->sides[i].plan);
-		c->sides[i].plan = NULL;
+		rb_plan_free(c->sides[i].conversion);
+		c->sides[i].plan = c->sides[i].conversion = NULL;
 	}
 	free(c->residual);
 	c->residual = NULL;

@@ -9,8 +9,9 @@
  *
  *   IDLE --start--> CONVERTING --> EXCHANGING, RUNNING as always --> CONVERTING --> IDLE
  *
- * Where the caller's input or result lies on a device, another local run copies it to pinned host
- * memory before, or from there after: the conversions are the processor's.
+ * Where the caller's input or result lies on a device, other local runs take it to pinned host
+ * memory before, or from there after. What travels in fewer bits is converted on the device, so
+ * that fewer bytes are copied (not where blocks begin within units); else the processor converts.
  *
  * What is coded (collectives/reduce/coded.h) is to schedules a vector of units, each of which takes
  * as many bytes as travel; its reductions are carried out here, too. Conversions and these are work
@@ -30,6 +31,13 @@ struct rb_converted_side { /* What the caller gave, where it lies on a device; d
 	uint8_t *memory;                    /* and on the host, for so many bytes. */
 	uint64_t bytes;
 	struct rb_plan *plan; /* The copy. */
+	bool codes;           /* The device converts, between `base` and */
+	uint8_t *units;       /* what is copied, so many bytes. */
+	uint64_t unit_bytes;
+	float *residual; /* Of inputs, there; NULL: none is kept. */
+	bool zeroed;     /* The residual. */
+	struct rb_code_vector code;
+	struct rb_plan *conversion;
 };
 
 struct rb_converted {

@@ -482,9 +482,15 @@ static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_s
 	};
 	if (run->op == RUBATO_AVG && (step->flags & RB_STEP_FINAL))
 		work->reduce.final_count = run->divisor > 0 ? run->divisor : engine->rank_count;
-	if (run->wire != RUBATO_WIRE_SAME)
-		rb_reduce_code(&work->reduce, run->wire, run->residual,
-			       rb_plan_first(run->plan, slot->step, slot->iteration));
+	if (run->wire != RUBATO_WIRE_SAME) {
+		uint64_t first = rb_plan_first(run->plan, slot->step, slot->iteration);
+
+		if (run->code == NULL)
+			rb_reduce_code(&work->reduce, run->wire, run->residual, first);
+		else
+			work->element_bytes = rb_reduce_convert(&work->reduce, run->code, run->wire,
+								first, &work->operands[0]);
+	}
 	work->after = run->crosses != 0 ? run->events->after : NULL;
 	work->after_count = run->crosses != 0 ? run->events->after_count : 0;
 	executor->ops->start(executor, work);

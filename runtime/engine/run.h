@@ -42,6 +42,7 @@ struct rb_run {
 	 * the whole vector, or NULL. WIRE_SAME: it is not, or executors[0] alone knows. */
 	rubato_wire wire;
 	float *residual;
+	const struct rb_code_vector *code; /* NULL, or with wire: what its copies are instead. */
 	struct rb_tag tag;
 	struct rb_signature signature;
 	uint32_t instance; /* Chooses the set of scratch slots. */

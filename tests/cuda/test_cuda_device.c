@@ -107,28 +107,35 @@ END_TEST
 /* ---- In fewer bits ---- */
 
 #define CODED_COUNT 100003u
+#define BEHIND                                                                                     \
+	128u /* Floats behind a vector, which are not its own: as many as the last unit has. */
+#define BEHIND_BYTES (BEHIND * sizeof(float))
 
 /* A call, three times over, and what residuals make of it: of memory of the host or the device. */
-static rubato_status coded_run(rubato_comm *comm, bool on_device, bool on_stream, bool scatter,
-			       float *result)
+static rubato_status coded_run(rubato_comm *comm, uint64_t count, bool on_device, bool on_stream,
+			       bool scatter, float *result)
 {
 	uint32_t n = rubato_size(comm);
-	uint64_t in_count = scatter ? (uint64_t)n * CODED_COUNT : CODED_COUNT;
+	uint64_t in_count = scatter ? n * count : count;
 	CUstream stream = cuda_app_stream(&app);
 	float *host = malloc(in_count * 4), *in = host, *out = result;
+	float behind[BEHIND], now[BEHIND];
 	rubato_op *op;
 
 	EXPECT(host != NULL);
+	for (uint32_t i = 0; i < BEHIND; i++)
+		behind[i] = 1e9f;
 	if (on_device) {
-		in = cuda_app_alloc(&app, in_count * 4);
-		out = cuda_app_alloc(&app, CODED_COUNT * 4);
+		in = cuda_app_alloc(&app, in_count * 4 + BEHIND_BYTES);
+		out = cuda_app_alloc(&app, count * 4 + BEHIND_BYTES);
+		cuda_app_copy(&app, in + in_count, behind, BEHIND_BYTES);
+		cuda_app_copy(&app, out + count, behind, BEHIND_BYTES);
 	}
 	if (scatter)
-		RB_TRY(rubato_op_reduce_scatter(comm, in, out, CODED_COUNT, RUBATO_FLOAT32,
-						RUBATO_SUM, &op));
+		RB_TRY(rubato_op_reduce_scatter(comm, in, out, count, RUBATO_FLOAT32, RUBATO_SUM,
+						&op));
 	else
-		RB_TRY(rubato_op_allreduce(comm, in, out, CODED_COUNT, RUBATO_FLOAT32, RUBATO_AVG,
-					   &op));
+		RB_TRY(rubato_op_allreduce(comm, in, out, count, RUBATO_FLOAT32, RUBATO_AVG, &op));
 	for (uint32_t round = 0; round < 3; round++) {
 		for (uint64_t i = 0; i < in_count; i++)
 			host[i] = (float)((i * 7 + round * 13 + rubato_rank(comm) * 5) % 1009) *
@@ -145,7 +152,9 @@ static rubato_status coded_run(rubato_comm *comm, bool on_device, bool on_stream
 	free(host);
 	if (!on_device)
 		return RUBATO_OK;
-	cuda_app_copy(&app, result, out, CODED_COUNT * 4);
+	cuda_app_copy(&app, result, out, count * 4);
+	cuda_app_copy(&app, now, out + count, BEHIND_BYTES);
+	EXPECT(memcmp(now, behind, BEHIND_BYTES) == 0);
 	cuda_app_free(&app, in);
 	cuda_app_free(&app, out);
 	return RUBATO_OK;
@@ -161,10 +170,10 @@ static rubato_status coded_main(rubato_comm *comm, void *arg)
 	for (uint32_t wire = RUBATO_WIRE_BFLOAT16; wire < RUBATO_WIRE_COUNT; wire++)
 		for (uint32_t scatter = 0; scatter < 2; scatter++) {
 			RB_TRY(rubato_set_wire(comm, (rubato_wire)wire, true));
-			RB_TRY(coded_run(comm, false, false, scatter, want));
+			RB_TRY(coded_run(comm, CODED_COUNT, false, false, scatter, want));
 			for (uint32_t stream = 0; stream < 2; stream++) {
 				memset(got, 0, bytes);
-				RB_TRY(coded_run(comm, true, stream, scatter, got));
+				RB_TRY(coded_run(comm, CODED_COUNT, true, stream, scatter, got));
 				EXPECT(memcmp(want, got, bytes) == 0);
 			}
 		}
@@ -177,6 +186,48 @@ START_TEST(what_travels_in_fewer_bits_is_the_hosts)
 {
 	app_open(17);
 	ck_assert_msg(ranks_run(3, coded_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	cuda_app_close(&app);
+}
+END_TEST
+
+/* Several pieces, converted where they are: only what travels is copied. */
+static rubato_status coded_bytes_main(rubato_comm *comm, void *arg)
+{
+	const uint64_t count = (4u << 20) + 5, unit_values[] = { 1, 128 },
+		       unit_bytes[] = { 2, 132 };
+	float *want = malloc(count * 4), *got = malloc(count * 4);
+
+	(void)arg;
+	EXPECT(want != NULL && got != NULL);
+	for (uint32_t wire = RUBATO_WIRE_BFLOAT16; wire < RUBATO_WIRE_COUNT; wire++) {
+		uint32_t w = wire - RUBATO_WIRE_BFLOAT16, n = rubato_size(comm);
+		uint64_t units = (count + unit_values[w] - 1) / unit_values[w], before;
+		/* The test's own: three vectors in, one back; and what is behind them. */
+		uint64_t bytes =
+			n * (4 * count * 4 + 3 * BEHIND_BYTES + 3 * 2 * units * unit_bytes[w]);
+
+		RB_TRY(rubato_set_wire(comm, (rubato_wire)wire, true));
+		RB_TRY(coded_run(comm, count, false, false, false, want));
+		RB_TRY(rubato_barrier(comm));
+		before = app.fake_counts().host_bytes;
+		RB_TRY(rubato_barrier(comm));
+		RB_TRY(coded_run(comm, count, true, false, false, got));
+		RB_TRY(rubato_barrier(comm));
+		EXPECT(app.fake_counts().host_bytes - before == bytes);
+		RB_TRY(rubato_barrier(comm));
+		EXPECT(memcmp(want, got, count * 4) == 0);
+	}
+	free(want);
+	free(got);
+	return RUBATO_OK;
+}
+
+START_TEST(what_travels_in_fewer_bits_is_copied_so)
+{
+	app_open(18);
+	if (app.fake_counts != NULL)
+		ck_assert_msg(ranks_run(2, coded_bytes_main, NULL) == RUBATO_OK, "%s",
+			      rubato_error_text());
 	cuda_app_close(&app);
 }
 END_TEST
@@ -688,6 +739,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, operations_on_streams_have_the_same_bits);
 	tcase_add_test(tc, a_late_rank_is_helped_on_the_device);
 	tcase_add_test(tc, what_travels_in_fewer_bits_is_the_hosts);
+	tcase_add_test(tc, what_travels_in_fewer_bits_is_copied_so);
 	if (mapped)
 		tcase_add_test(tc, ranks_of_a_process_work_in_place);
 	tcase_add_test(tc, a_stream_orders_what_is_before_and_behind);

@@ -305,7 +305,7 @@ static rubato_status failing_main(rubato_comm *comm, void *arg)
 START_TEST(a_failure_of_the_driver_is_the_senders)
 {
 	struct fake_cuda_control control = { .fail_call = "cuMemcpyAsync",
-					     .fail_at = 2,
+					     .fail_at = 1,
 					     .fail_with = CUDA_ERROR_LAUNCH_FAILED };
 	rubato_status err;
 

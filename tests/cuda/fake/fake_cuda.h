@@ -75,7 +75,7 @@ struct fake_cuda_control {
 struct fake_cuda_counts {
 	uint64_t failed;                  /* Calls that failed as asked for. */
 	uint64_t copies, launches, waits; /* That streams have done. */
-	uint64_t host_copies;             /* That were enqueued, from or to the host. */
+	uint64_t host_copies, host_bytes; /* That were enqueued, from or to the host. */
 	uint64_t pageable; /* Of these, of memory not pinned, on streams of unusual priority. */
 	uint64_t waited;   /* Of `waits`: what they waited for was not over. */
 	uint64_t memory_bytes, streams, events; /* That there are. */

@@ -335,6 +335,7 @@ static bool is_pageable(CUdeviceptr address)
 EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
 	struct item item = { .what = COPY, .bytes = bytes };
+	bool hosts;
 
 	ENTER_CONTEXT();
 	item.to = fake_reach((void *)(uintptr_t)to, bytes);
@@ -342,7 +343,9 @@ EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 	if (item.to == NULL || item.from == NULL)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	/* The application's pointer is not the stream's for a device's memory alone. */
-	fake.counts.host_copies += (uintptr_t)item.to == to || (uintptr_t)item.from == from;
+	hosts = (uintptr_t)item.to == to || (uintptr_t)item.from == from;
+	fake.counts.host_copies += hosts;
+	fake.counts.host_bytes += hosts ? bytes : 0;
 	if (is_pageable(to) || is_pageable(from)) {
 		fake.counts.pageable += stream != NULL && stream->priority != 0;
 		while (fake.control.pageable_waits && fake_current()->at_gates > 0 && !fake.lost)
