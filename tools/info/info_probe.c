@@ -36,12 +36,28 @@ static void *rank_main(void *arg)
 	if (me->status == RUBATO_OK && rubato_get_peer(comm, 1 - me->rank, &peer) == RUBATO_OK)
 		(void)snprintf(me->way, sizeof(me->way), "%s", peer.path);
 	if (me->status != RUBATO_OK)
-		(void)snprintf(me->text, sizeof(me->text), "%s", rubato_error_text());
+		(void)snprintf(me->text, sizeof(me->text), "%s%s",
+			       rubato_error_text(),
+			       me->status == RUBATO_ERR_MEMORY ? " (no memory)" : "");
 	else if (sum != 2)
 		(void)snprintf(me->text, sizeof(me->text), "1 + 1 gave %d", sum);
 	if (comm != NULL)
 		(void)rubato_finalize(comm);
 	return NULL;
+}
+
+static bool knows_why(const struct probe_rank *rank)
+{
+	return rank->text[0] != '\0' && rank->status != RUBATO_ERR_PEER &&
+	       rank->status != RUBATO_ERR_TIMEOUT;
+}
+
+/* Rank 0, unless it has but heard or waited. */
+static const struct probe_rank *speaker(const struct probe_rank ranks[2])
+{
+	return ranks[0].text[0] == '\0' || (!knows_why(&ranks[0]) && knows_why(&ranks[1]))
+		       ? &ranks[1]
+		       : &ranks[0];
 }
 
 static void probe_one(struct info_probe *probe)
@@ -63,8 +79,7 @@ static void probe_one(struct info_probe *probe)
 	(void)pthread_join(other, NULL);
 	(void)snprintf(probe->way, sizeof(probe->way), "%s", ranks[0].way);
 	probe->works = ranks[0].text[0] == '\0' && ranks[1].text[0] == '\0';
-	(void)snprintf(probe->text, sizeof(probe->text), "%s",
-		       ranks[0].text[0] != '\0' ? ranks[0].text : ranks[1].text);
+	(void)snprintf(probe->text, sizeof(probe->text), "%s", speaker(ranks)->text);
 }
 
 void info_probe(struct info_probe probes[INFO_TRANSPORTS])
