@@ -36,8 +36,7 @@ static void *rank_main(void *arg)
 	if (me->status == RUBATO_OK && rubato_get_peer(comm, 1 - me->rank, &peer) == RUBATO_OK)
 		(void)snprintf(me->way, sizeof(me->way), "%s", peer.path);
 	if (me->status != RUBATO_OK)
-		(void)snprintf(me->text, sizeof(me->text), "%s%s",
-			       rubato_error_text(),
+		(void)snprintf(me->text, sizeof(me->text), "%s%s", rubato_error_text(),
 			       me->status == RUBATO_ERR_MEMORY ? " (no memory)" : "");
 	else if (sum != 2)
 		(void)snprintf(me->text, sizeof(me->text), "1 + 1 gave %d", sum);
