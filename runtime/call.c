@@ -167,11 +167,12 @@ static rubato_status op_join(struct rubato_op *op)
 
 	op->number = message ? comm->message_sequence++ : comm->persistent_sequence++;
 	rb_op_list(op);
-	/* First what can be: who has heard of all ranks may start at once, and then whoever shares
-	 * its device may get no memory. */
-	rb_op_streams_ready(op);
-	if (!message)
+	if (!message) {
+		/* First what can be: who has heard of all ranks may start at once, and then whoever
+		 * shares its device may get no memory. */
+		rb_op_streams_ready(op);
 		err = rb_op_agree(op, rb_deadline(rb_engine_now(&comm->engine), comm->timeout_ns));
+	}
 	if (err == RUBATO_OK)
 		rb_op_streams_ready(op);
 	else

@@ -228,11 +228,11 @@ void rb_waiting_unknown(struct rb_waiting *waiting)
 
 void rb_waiting_network(struct rb_waiting *waiting, double latency_us)
 {
-	double spin_ns = SPIN_LATENCIES * latency_us * 1e3;
+	double answer_ns = 2 * latency_us * 1e3, spin_ns = SPIN_LATENCIES * latency_us * 1e3;
 
-	if (spin_ns > SPIN_NS_MAX && 2 * latency_us * 1e3 <= SPIN_NS_MAX)
+	if (spin_ns > SPIN_NS_MAX)
 		spin_ns = SPIN_NS_MAX;
-	if (!may_poll_longer(waiting) || spin_ns > SPIN_NS_MAX ||
+	if (!may_poll_longer(waiting) || answer_ns > SPIN_NS_MAX ||
 	    spin_ns <= (double)waiting->spin_ns)
 		return;
 	waiting->spin_ns = (uint64_t)spin_ns;
