@@ -954,7 +954,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *com
  * al., 1-bit Adam, ICML 2021). Over many starts nothing is lost but the last e: the sum of the
  * results is the sum of the inputs, less what e holds, the rounding of float32 itself aside. Where
  * y is not finite, or becomes infinite, e is 0 (INT8: of all 128). One-shots are rounded without.
- * Memory: the vector coded; 8 bytes an element with feedback. On a device: thrice; 12 bytes.
+ * Memory: the vector coded, five times for one on a device; with feedback 8, or 12, an element.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_wire(rubato_comm *comm, rubato_wire wire,
 							  bool feedback);
