@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """test_scripts.py SOURCE-ROOT -- tools/check, install, quickstart: options, counts, failures."""
 
+import json
 import os
 import pathlib
 import re
@@ -126,6 +127,19 @@ class Check(unittest.TestCase):
                          ["== failed: valgrind: no tests ran", "2 passed, 1 failed, 0 skipped"])
         self.assertEqual(code, 1)
         self.assertTrue(self.path("build-check-asan/step").exists())
+
+    def test_what_is_built_ahead_is_not_built_again(self):
+        self.write("meson.build", PROJECT["meson.build"].replace(
+            "'c')", "'c', default_options: 'buildtype=release')"))
+        for phase, level in ("asan", "g"), ("tsan", "2"):
+            self.check("--phase", phase, "--build-only")
+            self.check("--phase", phase, "--build-only")
+            folder = self.path(f"build-check-{phase}")
+            options = json.loads((folder / "meson-info/intro-buildoptions.json").read_text())
+            values = {option["name"]: option["value"] for option in options}
+            self.assertEqual((values["optimization"], values["debug"]), (level, True))
+            log = (folder / "check-build.log").read_text()
+            self.assertIn("ninja: no work to do", log)
 
     def test_building_only_runs_no_test(self):
         code, lines, _ = self.check("--phase", "plain", "--build-only")
