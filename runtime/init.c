@@ -66,27 +66,39 @@ static rubato_status job_open(const struct rb_config *config, struct rb_job *job
 	return rb_comm_open(&setup, comm);
 }
 
-/* Joins the job of `id`, or of the environment where that is NULL. */
-static rubato_status job_join(rubato_comm **comm, const rubato_id *id, uint32_t rank, uint32_t size,
-			      const rubato_options *options)
+/* Settings and options, then the job that they name; that of an id is known. */
+static rubato_status job_prepare(struct rb_config *config, bool known,
+				 const rubato_options *options, struct rb_job *job)
 {
-	struct rb_config *config = calloc(1, sizeof(*config));
-	struct rb_job job;
-	rubato_status err;
 	bool found;
 
 	if (config == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
-	err = rb_config_read(config);
-	if (err == RUBATO_OK)
-		err = id != NULL ? rb_job_from_id(id, rank, size, &job)
-				 : rb_job_from_environment(config, &job, &found);
-	if (err == RUBATO_OK && job.source != NULL) /* A launcher's root counts as ours. */
-		(void)snprintf(config->root.text, sizeof(config->root.text), "%s", job.root);
-	if (err == RUBATO_OK)
-		err = options_apply(options, config, &job);
+	RB_TRY(rb_config_read(config));
+	if (!known)
+		RB_TRY(rb_job_from_environment(config, job, &found));
+	if (job->source != NULL) /* A launcher's root counts as ours. */
+		(void)snprintf(config->root.text, sizeof(config->root.text), "%s", job->root);
+	return options_apply(options, config, job);
+}
+
+/* Joins the job of `id`, or of the environment where that is NULL. Where rank 0 fails before it can
+ * tell anybody, who looks for it finds that nobody listens. */
+static rubato_status job_join(rubato_comm **comm, const rubato_id *id, uint32_t rank, uint32_t size,
+			      const rubato_options *options)
+{
+	struct rb_job job = { .listener = -1 };
+	struct rb_config *config;
+	rubato_status err;
+
+	if (id != NULL)
+		RB_TRY(rb_job_from_id(id, rank, size, &job));
+	config = calloc(1, sizeof(*config));
+	err = job_prepare(config, id != NULL, options, &job);
 	if (err == RUBATO_OK)
 		err = job_open(config, &job, comm);
+	else if (job.listener >= 0)
+		(void)close(job.listener);
 	explicit_bzero(&job, sizeof(job)); /* It held the secret. */
 	free(config);
 	return err;

@@ -49,6 +49,7 @@ struct rb_job {
 	 * listens at the first free port. */
 	char root[256];
 	bool searches; /* Others' jobs may be at some of these ports: look on until the deadline. */
+	bool listens;  /* Rank 0 does so already: where all addresses refuse, it is gone. */
 	uint8_t secret[64];
 	size_t secret_bytes;      /* 0: none. */
 	enum rb_store_kind store; /* Without a root: where ranks learn it. */

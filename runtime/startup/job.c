@@ -403,7 +403,9 @@ static rubato_status listener_find(struct rb_wire *w, uint16_t port, int *listen
 rubato_status rb_job_from_id(const rubato_id *id, uint32_t rank, uint32_t rank_count,
 			     struct rb_job *job)
 {
-	struct rb_job fresh = { .rank = rank, .rank_count = rank_count, .listener = -1 };
+	struct rb_job fresh = {
+		.rank = rank, .rank_count = rank_count, .listens = true, .listener = -1
+	};
 	uint8_t check[RB_RV_MAC_BYTES];
 	rubato_id copy = *id;
 	struct rb_wire w = rb_wire_over(copy.bytes, ID_CHECK_OFFSET);

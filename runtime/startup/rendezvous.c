@@ -451,6 +451,7 @@ rubato_status rb_rv_init(const struct rb_rv_options *o, struct rb_rv **out)
 		m->member[i] = NO_CONNECTION;
 	m->has_secret = o->secret_bytes > 0;
 	m->searches = o->searches;
+	m->listens = o->listens;
 	(void)snprintf(m->root, sizeof(m->root), "%s", o->root);
 	rb_rv_key_make(o->secret, o->secret_bytes, m->key);
 	memcpy(m->job, o->job, sizeof(m->job));

@@ -75,8 +75,9 @@ struct rb_rv_event {
 	const char *text;
 	uint32_t blames; /* GIVE_UP: over this rank, + 1; 0: nobody. */
 	rubato_status status;
-	bool retry; /* Not a mistake of anybody: try again, later. */
-	bool more;  /* Further addresses of the root remain to be tried at once. */
+	bool retry;   /* Not a mistake of anybody: try again, later. */
+	bool more;    /* Further addresses of the root remain to be tried at once. */
+	bool refused; /* CONNECT_FAILED: nobody listens there. */
 	uint8_t random[RB_RV_RANDOM_BYTES];
 };
 
@@ -106,6 +107,7 @@ struct rb_rv_options {
 	const void *secret;
 	size_t secret_bytes;
 	bool searches;   /* Other jobs may listen at the root's addresses: no refusal is final. */
+	bool listens;    /* The root does so before anybody looks for it. */
 	uint8_t job[16]; /* Root: the job's nonce. Others: the one expected, or zeros. */
 	uint8_t instance[16];   /* Drawn by this process: tells a reconnect from a namesake. */
 	uint32_t strangers_max; /* Root: at once; 0: RB_RV_STRANGERS_MAX. */

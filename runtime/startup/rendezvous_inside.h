@@ -72,7 +72,7 @@ struct rb_rv {
 	enum rb_rv_state state;
 	uint32_t rank, rank_count;
 	uint64_t now_ns, deadline_ns;
-	bool has_secret, searches;
+	bool has_secret, searches, listens;
 	char root[256];
 	uint8_t key[RB_RV_KEY_BYTES], job[16], instance[16];
 	uint64_t host;
@@ -97,6 +97,7 @@ struct rb_rv {
 	uint8_t job_expected[16]; /* Zeros: any. */
 	uint64_t backoff_ns, handshake_ns;
 	bool more, several, was_member;
+	bool other; /* Some address of this round has done other than to refuse. */
 };
 
 void rb_rv_move(struct rb_rv *m, enum rb_rv_state next);

@@ -34,7 +34,8 @@ static void connect_now(struct rb_rv *m, struct connection *c)
 	rb_rv_act(m, RB_RV_ACT_CONNECT, 0);
 }
 
-/* This attempt came to nothing, and m->refusal or m->fail says why. */
+/* This attempt came to nothing, and m->refusal or m->fail says why. Where the last address has been
+ * tried a round is over. */
 static void attempt_again(struct rb_rv *m, struct connection *c)
 {
 	drop(m, c);
@@ -47,6 +48,15 @@ static void attempt_again(struct rb_rv *m, struct connection *c)
 		fail(m, c);
 		return;
 	}
+	if (m->listens && !m->other) {
+		rb_rv_reason_peer(
+			&m->fail, 0, 0,
+			"rank 0 is gone: it listened at %.64s, and connections are refused",
+			m->root);
+		fail(m, c);
+		return;
+	}
+	m->other = false;
 	/* Between half and all of the pause, so that ranks do not come in step. */
 	m->retry_ns = rb_deadline(m->now_ns,
 				  m->backoff_ns / 2 + rb_rng_below(&m->rng, m->backoff_ns / 2 + 1));
@@ -112,12 +122,14 @@ static void connected(struct rb_rv *m, struct connection *c, const struct rb_rv_
 	rb_rv_put_end(m, c, &w, false);
 	rb_rv_transcript_add(c, c->out, RB_RV_HELLO_BYTES);
 	c->phase = PHASE_CHALLENGE;
+	m->other = true;
 }
 
 static void connect_failed(struct rb_rv *m, struct connection *c, const struct rb_rv_event *e)
 {
 	rb_rv_connection_reset(c, PHASE_FREE, m->now_ns);
 	m->more = e->more;
+	m->other |= !e->refused;
 	if (!e->retry) {
 		rb_rv_reason_set(&m->fail, e->status, "%s", e->text);
 		fail(m, c);
@@ -379,6 +391,7 @@ static void tick(struct rb_rv *m, struct connection *c)
 							      : "it accepts and says nothing");
 		if (!m->more && m->handshake_ns < HANDSHAKE_MAX_NS)
 			m->handshake_ns *= 2;
+		m->other = m->more;
 		drop(m, c); /* No pause: this took long enough. */
 		connect_now(m, c);
 	}

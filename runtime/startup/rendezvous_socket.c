@@ -296,14 +296,15 @@ static bool more_addresses(const struct rendezvous *r)
 	return r->address != NULL || r->endpoint + 1 < r->endpoints.count;
 }
 
-static void tell_connect_failed(struct rendezvous *r, bool retry, rubato_status status,
-				const char *text)
+static void tell_connect_failed(struct rendezvous *r, bool retry, bool refused,
+				rubato_status status, const char *text)
 {
 	struct rb_rv_event e = event_now(RB_RV_EV_CONNECT_FAILED, 0);
 
 	socket_close(&r->sockets[0]);
 	r->connecting = false;
 	e.retry = retry;
+	e.refused = refused;
 	e.more = more_addresses(r);
 	e.status = status;
 	e.text = text;
@@ -327,7 +328,7 @@ static const struct addrinfo *next_address(struct rendezvous *r)
 			(void)snprintf(text, sizeof(text), "cannot resolve %.100s: %s",
 				       r->endpoints.items[r->endpoint].host, gai_strerror(rc));
 			r->resolved = NULL;
-			tell_connect_failed(r, true, RUBATO_ERR_SYSTEM, text);
+			tell_connect_failed(r, true, false, RUBATO_ERR_SYSTEM, text);
 			r->endpoint = (r->endpoint + 1) % r->endpoints.count;
 			return NULL;
 		}
@@ -354,7 +355,7 @@ static void connect_ended(struct rendezvous *r, int why)
 	if (why == 0 && here_bytes == there_bytes && memcmp(&here, &there, here_bytes) == 0)
 		why = ECONNREFUSED;
 	if (why != 0) {
-		tell_connect_failed(r, true, RUBATO_ERR_SYSTEM, strerror(why));
+		tell_connect_failed(r, true, why == ECONNREFUSED, RUBATO_ERR_SYSTEM, strerror(why));
 		return;
 	}
 	rb_address_print((struct sockaddr *)&there, there_bytes, text, sizeof(text));
@@ -377,7 +378,7 @@ static void do_connect(struct rendezvous *r)
 	if (!address_allowed(r, a)) {
 		(void)snprintf(text, sizeof(text), "rank %u will not connect to %.100s: %s",
 			       r->base.rank, r->job->root, NO_SECRET_HELP);
-		tell_connect_failed(r, false, RUBATO_ERR_ARGUMENT, text);
+		tell_connect_failed(r, false, false, RUBATO_ERR_ARGUMENT, text);
 		return;
 	}
 	r->sockets[0] = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -386,7 +387,7 @@ static void do_connect(struct rendezvous *r)
 
 		(void)snprintf(text, sizeof(text), "no socket for %.100s: %s", r->job->root,
 			       RB_ERRNO_TEXT(errno));
-		tell_connect_failed(r, family, RUBATO_ERR_SYSTEM, text);
+		tell_connect_failed(r, family, false, RUBATO_ERR_SYSTEM, text);
 		return;
 	}
 	(void)setsockopt(r->sockets[0], IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -804,6 +805,7 @@ static rubato_status machine_make(struct rendezvous *r, const struct rb_job *job
 		.secret = job->secret,
 		.secret_bytes = job->secret_bytes,
 		.searches = job->searches,
+		.listens = job->listens,
 	};
 
 	memcpy(o.job, job->nonce, sizeof(o.job));

@@ -297,6 +297,77 @@ START_TEST(a_missing_root_is_named)
 }
 END_TEST
 
+/* Of an id: it has listened since before anybody could know of it. */
+START_TEST(a_root_that_is_gone_is_not_waited_for)
+{
+	struct member m;
+	struct rb_job job;
+	rubato_id id;
+
+	ck_assert_int_eq(rb_job_make_id(&id, ""), RUBATO_OK);
+	ck_assert_int_eq(rb_job_from_id(&id, 0, 2, &job), RUBATO_OK);
+	ck_assert_int_eq(close(job.listener), 0);
+	ck_assert_int_eq(rb_job_from_id(&id, 1, 2, &job), RUBATO_OK);
+	member_init(&m, job, 20 * SECOND);
+	(void)member_main(&m);
+	ck_assert_int_eq(m.opened, RUBATO_ERR_PEER);
+	has(m.text, "rank 0 is gone: it listened at ");
+}
+END_TEST
+
+/* As long as one of its addresses may lead there: this one takes connections, and says nothing. */
+START_TEST(a_root_is_waited_for_where_not_all_addresses_refuse)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t size = sizeof(at);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, size), 0);
+	ck_assert_int_eq(listen(fd, 16), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+	for (uint32_t mute = 0; mute < 2; mute++) {
+		uint16_t refuses = free_port(), accepts = ntohs(at.sin_port);
+		struct rb_job job = job_at(1, 2, refuses, NULL);
+		struct member m;
+
+		(void)snprintf(job.root, sizeof(job.root), "127.0.0.1:%u,127.0.0.1:%u",
+			       mute == 0 ? accepts : refuses, mute == 0 ? refuses : accepts);
+		job.listens = true;
+		member_init(&m, job, SECOND);
+		(void)member_main(&m);
+		ck_assert_int_eq(m.opened, RUBATO_ERR_TIMEOUT);
+	}
+	(void)close(fd);
+}
+END_TEST
+
+static void *rank_0_fails(void *arg)
+{
+	rubato_options options = RUBATO_OPTIONS_INIT;
+	rubato_comm *comm;
+
+	options.flags = 1;
+	ck_assert_int_eq(rubato_init_id(&comm, arg, 0, 2, &options), RUBATO_ERR_ARGUMENT);
+	return NULL;
+}
+
+START_TEST(a_root_that_fails_before_anybody_came_is_not_waited_for)
+{
+	rubato_options options = RUBATO_OPTIONS_INIT;
+	rubato_comm *comm;
+	rubato_id id;
+	pthread_t root;
+
+	options.timeout_ns = 20 * SECOND;
+	ck_assert_int_eq(rubato_id_create(&id), RUBATO_OK);
+	ck_assert_int_eq(pthread_create(&root, NULL, rank_0_fails, &id), 0);
+	ck_assert_int_eq(rubato_init_id(&comm, &id, 1, 2, &options), RUBATO_ERR_PEER);
+	has(rubato_error_text(), "rank 0 is gone: it listened at ");
+	ck_assert_int_eq(pthread_join(root, NULL), 0);
+}
+END_TEST
+
 START_TEST(a_wrong_secret_harms_only_its_owner)
 {
 	struct member m[3], stranger;
@@ -568,6 +639,9 @@ int main(void)
 	tcase_add_test(tc, a_port_in_use_is_named);
 	tcase_add_test(tc, missing_ranks_are_named);
 	tcase_add_test(tc, a_missing_root_is_named);
+	tcase_add_test(tc, a_root_that_is_gone_is_not_waited_for);
+	tcase_add_test(tc, a_root_is_waited_for_where_not_all_addresses_refuse);
+	tcase_add_test(tc, a_root_that_fails_before_anybody_came_is_not_waited_for);
 	tcase_add_loop_test(tc, a_wrong_secret_harms_only_its_owner, 0, 2);
 	tcase_add_test(tc, a_wrong_secret_is_the_roots_last_word);
 	tcase_add_test(tc, two_ranks_with_one_number);
