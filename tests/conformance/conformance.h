@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "base/sync.h"
 #include "tests/check_main.h"
+#include "tests/length.h"
 #include "transport/transport.h"
 
 #define CONFORM_RANKS_MAX 8
@@ -121,6 +122,15 @@ struct rb_signature conform_signature(uint64_t count);
 /* The byte pattern of a message: differs by key and place. */
 void conform_fill(void *buffer, size_t size_bytes, uint64_t key);
 void conform_verify(const void *buffer, size_t size_bytes, uint64_t key);
+
+/* How often is done again what has to meet its moment by chance: of `rounds`, a third where each
+ * step takes long, a tenth where it is interpreted. */
+static inline uint32_t conform_rounds(uint32_t rounds)
+{
+	return test_is_interpreted()         ? rounds / 10
+	       : test_length() == TEST_SHORT ? rounds / 3
+					     : rounds;
+}
 
 /* The groups of tests, one file each. */
 TCase *conform_message_case(void);

@@ -11,7 +11,7 @@
 /* From one number of polls to the next to be tried; odd, as odd and even ones differ. */
 static uint32_t polls_step(void)
 {
-	return test_is_interpreted() ? 5 : 1;
+	return test_is_interpreted() ? 5 : test_length() == TEST_SHORT ? 3 : 1;
 }
 
 /* Messages both ways: whatever happened before, nothing is stuck or left over. */

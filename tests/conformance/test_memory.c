@@ -264,9 +264,10 @@ END_TEST
  */
 static void mapped_rounds(struct conform_rank *r, uint64_t *words)
 {
-	enum { ROUNDS = 2000, WORDS = 32 };
+	enum { WORDS = 32 };
+	const uint32_t rounds = conform_rounds(2000);
 
-	for (uint64_t i = 0; i < ROUNDS; i++) {
+	for (uint64_t i = 0; i < rounds; i++) {
 		struct conform_request c;
 		uint64_t turn = i % 2, small = i;
 

@@ -41,9 +41,9 @@ static void finish_asleep(struct conform_rank *r, struct conform_request *c, con
 /* Both sides sleep between messages, in thousands of rounds, with some jitter in between. */
 static void hammer(struct conform_rank *r)
 {
-	enum { ROUNDS = 3000 };
+	const uint32_t rounds = conform_rounds(3000);
 
-	for (uint64_t i = 0; i < ROUNDS; i++) {
+	for (uint64_t i = 0; i < rounds; i++) {
 		struct conform_request send, recv;
 		uint64_t out = i, in = 0;
 		uint64_t spins = rb_rng_below(&r->rng, 200);
@@ -75,8 +75,9 @@ END_TEST
 static void late(struct conform_rank *r)
 {
 	_Atomic uint64_t *turn = &r->shared->word[0];
+	const uint32_t rounds = conform_rounds(200);
 
-	for (uint64_t i = 0; i < 200; i++) {
+	for (uint64_t i = 0; i < rounds; i++) {
 		struct conform_request c;
 		uint64_t word = i, since_ns = r->ops->now_ns(r->ep);
 
@@ -113,12 +114,13 @@ END_TEST
  * queues. */
 static void hammer_large(struct conform_rank *r)
 {
-	enum { ROUNDS = 40, COUNT = 20, BYTES = 100000 };
+	enum { COUNT = 20, BYTES = 100000 };
+	const uint32_t rounds = conform_rounds(40);
 	uint8_t *out = malloc(BYTES), *in = malloc((size_t)COUNT * BYTES);
 	struct conform_request sends[COUNT], recvs[COUNT];
 
 	CONFORM(out != NULL && in != NULL, "memory");
-	for (uint64_t i = 0; i < ROUNDS; i++) {
+	for (uint64_t i = 0; i < rounds; i++) {
 		for (uint64_t k = 0; k < COUNT; k++)
 			conform_recv(r, &recvs[k], 1 - r->rank, i * COUNT + k, in + k * BYTES,
 				     BYTES - k * 5000);
@@ -146,11 +148,11 @@ END_TEST
 /* A ring of sleepers: the token wakes one after the other. */
 static void token(struct conform_rank *r)
 {
-	enum { ROUNDS = 300 };
+	const uint32_t rounds = conform_rounds(300);
 	uint32_t next = (r->rank + 1) % r->rank_count;
 	uint32_t before = (r->rank + r->rank_count - 1) % r->rank_count;
 
-	for (uint64_t i = 0; i < ROUNDS; i++) {
+	for (uint64_t i = 0; i < rounds; i++) {
 		struct conform_request send, recv;
 		uint64_t value = i * 10;
 
@@ -222,12 +224,12 @@ static void *waker_main(void *arg)
 
 static void wake_hammer(struct conform_rank *r)
 {
-	enum { ROUNDS = 3000 };
+	const uint32_t rounds = conform_rounds(3000);
 	struct waker w = { .r = r };
 	pthread_t thread;
 
 	ck_assert_int_eq(pthread_create(&thread, NULL, waker_main, &w), 0);
-	for (uint32_t i = 1; i <= ROUNDS; i++) {
+	for (uint32_t i = 1; i <= rounds; i++) {
 		atomic_store(&w.asked, i);
 		while (atomic_load(&w.woken) != i) {
 			(void)conform_poll(r);
