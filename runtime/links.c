@@ -146,7 +146,7 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 {
 	const struct rb_nodes *nodes = &comm->choices.nodes;
 	struct rb_endpoint *own = comm->engine.endpoints[0];
-	struct rb_waiting waiting = comm->engine.waiting;
+	struct rb_waiting waiting;
 	uint32_t me = comm->engine.rank;
 	rubato_status err;
 
@@ -163,9 +163,14 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 	comm->origin.measured = true;
 	if (nodes->place_of[me] != 0)
 		return RUBATO_OK;
+	rb_engine_enter(&comm->engine);
+	waiting = comm->engine.waiting;
 	rb_waiting_unknown(&comm->engine.waiting);
+	rb_engine_leave(&comm->engine);
 	err = ring_measure(comm, deadline_ns, &speeds->network);
+	rb_engine_enter(&comm->engine);
 	comm->engine.waiting = waiting;
+	rb_engine_leave(&comm->engine);
 	return err;
 }
 

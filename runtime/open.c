@@ -670,6 +670,28 @@ static void waiting_find(struct opening *o)
 	origin->yield_ns = costs.yield_ns;
 }
 
+/* In the bootstrap's exchanges a rank is outside of the engine, and what it sent last may have been
+ * lost, which another one still waits for: the progress thread sees to it. */
+static rubato_status links_agree(struct opening *o)
+{
+	struct rb_engine *engine = &o->comm->engine;
+	const struct rb_choice_facts *facts = &o->comm->choices.facts;
+	const struct rb_config *config = o->comm->config;
+	bool stays = config->background.number != 0;
+	bool sends = config->measure.number != 0 && rb_engine_looks_each_ns(engine) > 0;
+
+	RB_TRY(rb_engine_background(engine, stays || sends));
+	RB_TRY(rb_links_agree(o->comm, o->bootstrap, o->deadline_ns));
+	if (!stays)
+		rb_engine_stop(engine);
+	if (rb_engine_time_is_virtual(engine) || facts->nodes->count == 1)
+		return RUBATO_OK;
+	rb_engine_enter(engine);
+	rb_waiting_network(&engine->waiting, facts->network.latency_us);
+	rb_engine_leave(engine);
+	return RUBATO_OK;
+}
+
 static rubato_status open_steps(struct opening *o)
 {
 	struct rubato_comm *comm = o->comm;
@@ -708,10 +730,7 @@ static rubato_status open_steps(struct opening *o)
 	rb_messages_open(comm);
 	rb_unmatched_open(comm);
 	RB_TRY(rb_notices_open(&comm->notices, &comm->engine));
-	RB_TRY(rb_links_agree(comm, o->bootstrap, o->deadline_ns));
-	if (!simulated && comm->choices.nodes.count > 1)
-		rb_waiting_network(&comm->engine.waiting, comm->choices.facts.network.latency_us);
-	return rb_engine_background(&comm->engine, comm->config->background.number != 0);
+	return links_agree(o);
 }
 
 /* Over whom this rank gives up, + 1, whoever noticed it; 0: nobody. */

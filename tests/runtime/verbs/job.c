@@ -352,6 +352,8 @@ static void mock_find(void)
 		{ "mock_device_event", (void **)&job_mock.device_event },
 		{ "mock_qp_event", (void **)&job_mock.qp_event },
 		{ "mock_cq_error", (void **)&job_mock.cq_error },
+		{ "mock_fail_send", (void **)&job_mock.fail_send },
+		{ "mock_fired", (void **)&job_mock.fired },
 		{ "mock_qp_numbers", (void **)&job_mock.qp_numbers },
 		{ "mock_set_node", (void **)&job_mock.set_node },
 		{ "mock_carry_datagrams", (void **)&job_mock.carry_datagrams },
@@ -375,7 +377,7 @@ void job_run(struct job *job)
 	uint64_t begun_ns = rb_clock_ns();
 
 	ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0);
-	ck_assert_int_eq(setenv("RUBATO_MEASURE", "0", 1), 0);
+	ck_assert_int_eq(setenv("RUBATO_MEASURE", job->measures ? "1" : "0", 1), 0);
 	if (job->sleepy)
 		ck_assert_int_eq(setenv("RUBATO_SPIN", "1ns", 1), 0);
 	ck_assert_int_eq(rb_config_read(&run->config), RUBATO_OK);

@@ -3,7 +3,8 @@
  * go wrong at a call, and what must be true of it however it ends.
  *
  * The ranks are threads, each on a node of its own, and in one thread each (no progress thread, no
- * measurements), so that calls of libibverbs by a rank can be counted. The job starts, exchanges
+ * measurements but where asked for), so that calls of libibverbs by a rank can be counted. The job
+ * starts, exchanges
  * small and large messages between plain and registered buffers, puts, runs rounds of a partial
  * allreduce, and leaves. Each rank either has all right results, or an error that names the other
  * rank or the device, in time.
@@ -33,6 +34,7 @@ struct job {
 	uint64_t timeout_ns;  /* 0: JOB_TIMEOUT_NS. */
 	bool abrupt;          /* What is left open is not the transport's fault. */
 	bool sleepy;          /* Waits sleep at once. */
+	bool measures;        /* Links are measured, while a second thread looks after them. */
 	uint32_t rounds_more; /* The exchange is repeated. */
 	/* What came of it. */
 	_Atomic uint32_t fired; /* Counted by the test. */
@@ -60,6 +62,8 @@ extern struct job_mock {
 			     enum ibv_event_type type);
 	int (*qp_event)(uint32_t qp_number, enum ibv_event_type type);
 	int (*cq_error)(uint32_t qp_number);
+	int (*fail_send)(uint64_t nth, enum ibv_wc_status status, bool delivered);
+	uint64_t (*fired)(int fault);
 	uint32_t (*qp_numbers)(uint32_t *numbers, uint32_t max);
 	void (*set_node)(uint32_t node, const char *name, uint64_t value);
 	void (*carry_datagrams)(mock_carry *carry, void *arg);

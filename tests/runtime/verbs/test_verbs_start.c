@@ -167,6 +167,76 @@ START_TEST(any_datagram_may_be_wrong)
 }
 END_TEST
 
+/* ---- A rail that fails while links are measured ---- */
+
+#define MEASURED 340u  /* Sends that measuring takes, of both ranks. */
+#define DATAGRAMS 8u   /* Those before it. */
+#define STEP 5u        /* So many of these are left out after each, */
+#define STEP_SHORT 61u /* where a test is short; primes: each kind of message has its turn. */
+
+struct loss {
+	bool delivered;
+	uint64_t nth;
+	int fault;
+};
+
+static void loss_prepared(struct job *job)
+{
+	struct loss *loss = job->arg;
+
+	loss->fault =
+		job_mock.fail_send(DATAGRAMS + loss->nth, IBV_WC_RETRY_EXC_ERR, loss->delivered);
+}
+
+/* Neither rank works yet: what one waits for the other one may have done already. */
+static int loss_at_call(struct job *job, uint32_t rank, const char *function, uint64_t nth)
+{
+	const struct loss *loss = job->arg;
+
+	(void)rank;
+	(void)function;
+	(void)nth;
+	if (job->fired == 0 && job->stage[0] == JOB_STARTS && job->stage[1] == JOB_STARTS)
+		job->fired = (uint32_t)job_mock.fired(loss->fault);
+	return 0;
+}
+
+static void loss_prepare(struct job *job, void *arg, uint64_t k, char *name, size_t name_bytes)
+{
+	struct loss *loss = arg;
+
+	loss->nth = k;
+	job->arg = loss;
+	job->config.devices = 1;
+	job->measures = true;
+	job->prepared = loss_prepared;
+	job->at_call = loss_at_call;
+	(void)snprintf(name, name_bytes, "%s send %llu is lost",
+		       loss->delivered ? "a delivered" : "a", (unsigned long long)k);
+}
+
+static bool loss_judge(const struct job *job, void *arg, char *text, size_t text_bytes)
+{
+	(void)arg;
+	(void)snprintf(text, text_bytes, "not right: %s; %s", job->texts[0], job->texts[1]);
+	return job_is_right(job);
+}
+
+/* Who has sent its last message waits outside of the engine, and has to look after it all the
+ * same. */
+START_TEST(a_rail_may_fail_while_links_are_measured)
+{
+	struct loss loss = { .delivered = _i != 0 };
+	struct job_series series = { .prepare = loss_prepare,
+				     .judge = loss_judge,
+				     .arg = &loss,
+				     .step = test_length() == TEST_NORMAL ? STEP : STEP_SHORT,
+				     .last = MEASURED };
+
+	ck_assert_uint_gt(job_series_run(&series), MEASURED / series.step / 2);
+}
+END_TEST
+
 /* ---- Addresses that do not lead there ---- */
 
 /* Once addresses have been told, the ports of rank 1 have others. */
@@ -389,6 +459,7 @@ int main(void)
 	side_by_side(4);
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, any_datagram_may_be_wrong, 0, CHANGES * 4);
+	tcase_add_loop_test(tc, a_rail_may_fail_while_links_are_measured, 0, 2);
 	tcase_add_test(tc, a_gid_that_leads_nowhere_is_named);
 	tcase_add_loop_test(tc, nodes_may_differ, 0, NODES);
 	tcase_add_test(tc, a_path_that_is_narrower_than_both_ends_is_done_without);
