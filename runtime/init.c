@@ -189,6 +189,8 @@ rubato_status rubato_init_oob(rubato_comm **comm, rubato_allgather_function allg
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: %s",
 			       comm == NULL || allgather == NULL ? "NULL" : "no such rank");
 	config = calloc(1, sizeof(*config));
+	if (config == NULL && size > 1)
+		rb_callback_refuse(allgather, arg, size);
 	if (config == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
 	config->timeout.number = 60000000000u;

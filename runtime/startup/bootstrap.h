@@ -71,6 +71,9 @@ RB_NODISCARD rubato_status rb_bootstrap_alone(struct rb_bootstrap **out);
 RB_NODISCARD rubato_status rb_callback_open(rubato_allgather_function function, void *arg,
 					    uint32_t rank, uint32_t rank_count,
 					    uint64_t deadline_ns, struct rb_bootstrap **out);
+/* In place of that, on a rank that has no memory for it: the others learn in their first call that
+ * it has failed. */
+void rb_callback_refuse(rubato_allgather_function function, void *arg, uint32_t rank_count);
 
 /* Fills `job` from RUBATO_RANK, RUBATO_SIZE, RUBATO_ROOT, else from a launcher's variables; then
  * RUBATO_SECRET_FILE, RUBATO_INSECURE. *found is false (and the job one of one rank) when nobody

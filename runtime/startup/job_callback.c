@@ -19,6 +19,7 @@
 #define PIECE_BYTES 4096                   /* Of a blob, in one call: most need one. */
 #define DONE (UINT64_MAX - 1)
 #define FAILED UINT64_MAX
+#define FEW 1024u /* Ranks whose words lie on the stack. */
 
 struct blobs { /* One exchange's result: handed out until close. */
 	struct blobs *next;
@@ -212,6 +213,17 @@ static rubato_status hello(struct callback *c, uint64_t deadline_ns)
 	return RUBATO_OK;
 }
 
+void rb_callback_refuse(rubato_allgather_function function, void *arg, uint32_t rank_count)
+{
+	uint64_t few[FEW], word = FAILED;
+	uint64_t *words = rank_count <= FEW ? few : calloc(rank_count, sizeof(*words));
+
+	if (words != NULL)
+		(void)function(arg, &word, words, sizeof(word));
+	if (words != few)
+		free(words);
+}
+
 rubato_status rb_callback_open(rubato_allgather_function function, void *arg, uint32_t rank,
 			       uint32_t rank_count, uint64_t deadline_ns, struct rb_bootstrap **out)
 {
@@ -223,6 +235,7 @@ rubato_status rb_callback_open(rubato_allgather_function function, void *arg, ui
 		free(c);
 		free(words);
 		free(pieces);
+		rb_callback_refuse(function, arg, rank_count);
 		return RB_FAIL(RUBATO_ERR_MEMORY, "start-up of %u ranks", rank_count);
 	}
 	c->base = (struct rb_bootstrap) {

@@ -71,7 +71,6 @@ struct job {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	uint32_t arrived, turn;
-	bool gone; /* A rank has ended without its communicator: nobody waits for it. */
 	uint8_t bytes[RANKS][8192];
 	uint32_t victim;  /* A rank. */
 	uint64_t request; /* Of the victim's, which fails. */
@@ -85,6 +84,7 @@ struct rank {
 	char text[512];
 };
 
+/* Waits for all, however long: who has no memory for its start calls it, too. */
 static int gather(void *arg, const void *in, void *out, size_t size_bytes)
 {
 	struct rank *me = arg;
@@ -103,24 +103,13 @@ static int gather(void *arg, const void *in, void *out, size_t size_bytes)
 			job->turn++;
 			(void)pthread_cond_broadcast(&job->changed);
 		}
-		while (turn == job->turn && !job->gone)
+		while (turn == job->turn)
 			(void)pthread_cond_wait(&job->changed, &job->lock);
-		turn = turn == job->turn;
 		(void)pthread_mutex_unlock(&job->lock);
-		if (turn != 0)
-			return 1;
 		for (uint32_t r = 0; step == 0 && r < RANKS; r++)
 			memcpy((uint8_t *)out + r * size_bytes, job->bytes[r], size_bytes);
 	}
 	return 0;
-}
-
-static void leave(struct job *job)
-{
-	(void)pthread_mutex_lock(&job->lock);
-	job->gone = true;
-	(void)pthread_cond_broadcast(&job->changed);
-	(void)pthread_mutex_unlock(&job->lock);
 }
 
 static void outcome(struct rank *me, rubato_status status)
@@ -154,8 +143,6 @@ static void *rank_main(void *arg)
 	outcome(me, rubato_init_oob(&comm, gather, me, me->number, RANKS, &options));
 	if (job->act->run == NULL)
 		me->fired = memory_returns();
-	if (comm == NULL)
-		leave(job);
 	if (comm != NULL && job->act->run != NULL) {
 		memory_fails(request);
 		job->act->run(me, comm);
