@@ -340,7 +340,8 @@ START_TEST(a_run_is_extended)
 	const char *rule = _i < TIMELY_COUNT ? timely[_i] : rules[_i - TIMELY_COUNT];
 	char line[1024];
 
-	if (test_length() == TEST_SHORT && _i % 3 != 1)
+	/* Short: what a rule keeps, a run that is resumed shows. */
+	if (test_length() == TEST_SHORT && (_i % 3 != 1 || _i >= TIMELY_COUNT))
 		return;
 	if (strstr(rule, "adpsgd") != NULL || strstr(rule, "adacomm") != NULL ||
 	    strstr(rule, "post-local") != NULL)
