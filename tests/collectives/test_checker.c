@@ -141,7 +141,10 @@ static void prove_v(const struct rb_joint *joint, bool narrowest)
 static void prove_joint(const struct rb_joint *joint)
 {
 	uint32_t n = joint->rank_count;
-	uint32_t wide = test_length() == TEST_LONG ? 17 : test_length() == TEST_SHORT ? 3 : 5;
+	uint32_t wide = test_length() == TEST_LONG    ? 17
+			: test_is_interpreted()       ? 2
+			: test_length() == TEST_SHORT ? 3
+						      : 5;
 	enum rb_kind kind = joint->algorithm->kind;
 
 	if (kind == RB_KIND_BARRIER)
