@@ -14,8 +14,13 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tools"))
+
+import callgrind  # noqa: E402
+
 RUN, PROGRAM, SANITIZER = sys.argv[1:4]
 CALLS = 2000
+FEW = 10  # The program's.
 TRIES = 6
 
 # Function by function, since a call's share of polling depends on its luck.
@@ -61,20 +66,11 @@ def run(command):
 
 
 def instructions(call, folder):
-    """Per call; less what the same program needs with no call at all."""
-    counts = {}
-    for times in (10, CALLS + 10):
-        out = f"{folder}/callgrind"
-        tool = ("valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}")
-        run(job(*tool) + [call, str(times)])
-        with os.popen(f"callgrind_annotate --threshold=100 {out}") as lines:
-            total = 0
-            for line in lines:
-                found = re.match(r"\s*([\d,]+) \([^)]*\)\s+\S+?:(\w+)", line)
-                if found and found[2] not in WAITING:
-                    total += int(found[1].replace(",", ""))
-        counts[times] = total
-    return (counts[CALLS + 10] - counts[10]) / CALLS
+    """Per call, from the program's first few on to its last one."""
+    path = f"{folder}/callgrind"
+    run(job(*callgrind.TOOL, callgrind.out(path)) + [call, str(FEW + CALLS)])
+    return sum(count for name, count in callgrind.executed(path).items()
+               if name not in WAITING) / CALLS
 
 
 def wakes(folder):
@@ -108,7 +104,7 @@ def main():
     if SANITIZER != "none":
         print("skipped: a sanitizer's instructions are none of ours")
         return 77
-    for tool in ("valgrind", "callgrind_annotate", "strace"):
+    for tool in ("valgrind", "strace"):
         if shutil.which(tool) is None:
             print(f"skipped: {tool} is not installed")
             return 77
