@@ -262,7 +262,10 @@ START_TEST(rounds_in_fewer_bits_are_the_hosts)
 	/* In peers' buffers, and by messages, in several chunks. */
 	static const char *const algorithms[] = { "auto", "two_shot" };
 
+	/* Short: any two of the three choices in each way. */
 	for (uint32_t i = 0; i < 8; i++) {
+		if (test_length() == TEST_SHORT && (i + i / 2 + i / 4) % 2 != 0)
+			continue;
 		struct coded coded = { i % 2 ? RUBATO_WIRE_INT8 : RUBATO_WIRE_BFLOAT16, i / 2 % 2,
 				       algorithms[i / 4] };
 

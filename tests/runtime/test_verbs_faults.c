@@ -204,6 +204,8 @@ START_TEST(every_status_may_come)
 	int status = _i / WHERES;
 	uint64_t step = test_length() == TEST_LONG ? 1 : test_length() == TEST_NORMAL ? 11 : 41;
 
+	if (test_is_threads_only() && status % 3 != 0)
+		return; /* They differ in what is said. */
 	if (is_error(status))
 		all_nth(where, (enum ibv_wc_status)status, step);
 }

@@ -3,6 +3,7 @@
  * it, and every order in which posts, cancels and what crosses the wire can meet.
  */
 #include "base/rng.h"
+#include "tests/length.h"
 #include "tests/seeds.h"
 #include "tests/side_by_side.h"
 #include "tests/transport/ucx_pair.h"
@@ -357,7 +358,7 @@ static void storm_run(struct pair *pair, uint64_t seed, struct storm_tried *trie
 
 START_TEST(storm_of_messages)
 {
-	struct seeds seeds = seeds_from(__func__, 1, 30);
+	struct seeds seeds = seeds_from(__func__, 1, test_length() == TEST_SHORT ? 12 : 30);
 	struct storm_tried tried = { 0 };
 	struct pair pairs[2];
 

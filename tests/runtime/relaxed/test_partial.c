@@ -605,9 +605,10 @@ static rubato_status leftover_main(rubato_comm *comm, void *arg)
 {
 	struct rb_engine *engine = &comm->engine;
 	struct rb_endpoint *ep = engine->endpoints[0];
+	const uint64_t count = test_length() == TEST_SHORT ? 10 : 30;
 
 	(void)arg;
-	for (uint64_t number = 0; number < 30; number++) {
+	for (uint64_t number = 0; number < count; number++) {
 		struct rb_tag tag = rb_tag(engine->epoch, RB_TAG_PROTOCOL, number, 0);
 		int64_t vector[4] = { 1 };
 		rubato_partial *p;

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "tests/check_main.h"
+#include "tests/length.h"
 #include "tests/verbs-mock/mock.h"
 #include "transport/verbs/verbs_spare.h"
 
@@ -302,6 +303,8 @@ START_TEST(of_a_doorbell_the_device_takes_part)
 	bool put = _i % 2 == 1;
 	struct ibv_context *context;
 
+	if (test_length() == TEST_SHORT && _i % 3 != 0)
+		return; /* None, one, three and four of five are taken. */
 	sides_open(true);
 	messages();
 	partly.qp = peer_of(1)->links[0].qp;
