@@ -9,9 +9,13 @@
 
 struct replacement {
 	FILE *file;
-	char path[REPLACE_PATH_BYTES], beside[REPLACE_PATH_BYTES + 32];
+	char path[REPLACE_PATH_BYTES];
+	char beside[REPLACE_PATH_BYTES + 32]; /* "": `path` is written as it is. */
 };
 
+/* Whether `path` is, or will be, a regular file. What is none is written as it is: who is root and
+ * names a device would have a file in its place, and who names a link has a reason to. */
+bool replacement_fits(const char *path);
 /* False: errno says why, and there is nothing to close. */
 bool replacement_open(struct replacement *replacement, const char *path);
 /* `keep`: complete; otherwise nothing stays, and what was there is as it was. 0, or the errno: not

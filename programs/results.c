@@ -14,14 +14,6 @@
 #include "programs/options.h"
 #include "programs/replace.h"
 
-/* Whether `path` is, or will be, a file that can be replaced. */
-static bool replaceable(const char *path)
-{
-	struct stat there;
-
-	return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
-}
-
 /* Else errno says why. */
 static bool writable(const char *path)
 {
@@ -32,7 +24,7 @@ static bool writable(const char *path)
 		errno = EISDIR;
 		return false;
 	}
-	if (!replaceable(path))
+	if (!replacement_fits(path))
 		return access(path, W_OK) == 0 || errno == ENOENT; /* A link to nothing yet. */
 	(void)snprintf(folder, sizeof(folder), "%s", path);
 	return access(dirname(folder), W_OK) == 0;
@@ -110,20 +102,10 @@ static bool document_write(const char *path, const struct document *document)
 
 	if (strcmp(path, "-") == 0)
 		return dump(document, stdout);
-	if (replaceable(path)) {
-		good = replacement_open(&to, path);
-		if (good) {
-			good = dump(document, to.file);
-			good = replacement_close(&to, good) == 0 && good;
-		}
-	} else { /* A device, a pipe or a link. */
-		FILE *file = fopen(path, "we");
-
-		good = file != NULL && dump(document, file);
-		if (file != NULL)
-			good = fclose(file) == 0 && good;
-	}
-	return good;
+	if (!replacement_open(&to, path))
+		return false;
+	good = dump(document, to.file);
+	return replacement_close(&to, good) == 0 && good;
 }
 
 bool results_write(const char *path, json_t *root)

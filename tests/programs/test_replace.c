@@ -3,10 +3,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "programs/ledger.h"
@@ -116,6 +118,44 @@ START_TEST(what_cannot_be_opened)
 }
 END_TEST
 
+/* What is no regular file stays what it is. */
+START_TEST(pipes_and_links_stay)
+{
+	char target[160], got[8] = "";
+	struct stat there;
+	int reader;
+
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	reader = open(path, O_RDONLY | O_NONBLOCK);
+	ck_assert_int_ge(reader, 0);
+	ck_assert_int_eq(put("piped", true), 0);
+	ck_assert_int_eq(read(reader, got, sizeof(got)), 5);
+	ck_assert_str_eq(got, "piped");
+	ck_assert_int_eq(close(reader), 0);
+	ck_assert_int_eq(lstat(path, &there), 0);
+	ck_assert(S_ISFIFO(there.st_mode));
+	ck_assert_int_eq(unlink(path), 0);
+	(void)snprintf(target, sizeof(target), "%s/target", folder);
+	ck_assert_int_eq(symlink(target, path), 0);
+	ck_assert_int_eq(put("linked", true), 0);
+	ck_assert_str_eq(content(), "linked");
+	ck_assert_int_eq(lstat(path, &there), 0);
+	ck_assert(S_ISLNK(there.st_mode));
+	ck_assert_int_eq(unlink(target), 0);
+}
+END_TEST
+
+START_TEST(a_full_device_is_said)
+{
+	struct stat there;
+
+	ck_assert_int_eq(symlink("/dev/full", path), 0);
+	ck_assert_int_eq(put("lost", true), ENOSPC);
+	ck_assert_int_eq(stat("/dev/full", &there), 0);
+	ck_assert(S_ISCHR(there.st_mode));
+}
+END_TEST
+
 START_TEST(lines_of_a_ledger)
 {
 	static const uint64_t contributions[] = { 0, 3, 3, 2, 1, 3 }, applied[] = { 0, 4 };
@@ -152,6 +192,8 @@ int main(void)
 	tcase_add_test(tc, no_room_is_said);
 	tcase_add_test(tc, left_over_from_a_process_of_this_number);
 	tcase_add_test(tc, what_cannot_be_opened);
+	tcase_add_test(tc, pipes_and_links_stay);
+	tcase_add_test(tc, a_full_device_is_said);
 	tcase_add_test(tc, lines_of_a_ledger);
 	return check_main("replace", tc);
 }

@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -351,6 +352,31 @@ class One(Files):
         page = self.page(f"{name}/report.html")
         self.assertIn(name, page.text)
         self.assertEqual((page.count("script"), page.count("b")), (1, 0))
+
+    def test_a_link_stays_one(self):
+        self.simulate()
+        os.symlink("elsewhere.html", "link.html")
+        got = run(REPORT, "out", "-o", "link.html")
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+        self.assertTrue(os.path.islink("link.html"))
+        self.assertIn("</html>", pathlib.Path("elsewhere.html").read_text(encoding="utf-8"))
+        os.symlink("/dev/full", "full.html")
+        got = run(REPORT, "out", "-o", "full.html")
+        self.assertEqual(got.returncode, 1)
+        self.assertRegex(got.stderr, r"^rubato-report: full.html: No space left on device\n$")
+        self.assertTrue(stat.S_ISCHR(os.stat("full.html").st_mode))
+
+    def test_standard_output_that_takes_nothing_is_told(self):
+        self.simulate()
+        for words in ["--help"], ["--help=man"], ["out"]:
+            for redirection in ">/dev/full", ">&-":
+                with self.subTest(f"{words} {redirection}"):
+                    got = subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "-", REPORT,
+                                          *words], capture_output=True, text=True, timeout=100,
+                                         check=False)
+                    self.assertEqual(got.returncode, 1)
+                    self.assertRegex(got.stderr, r"^rubato-report: standard output could not be "
+                                     r"written: [^\n]+\n$")
 
     def test_names_need_not_be_utf_8(self):
         name = os.fsdecode(b"r\xff\xfe")

@@ -51,7 +51,11 @@ def read_words(words):
 
 
 def write(path, text):
-    """Whole or not at all."""
+    """Whole or not at all; a device, a pipe or a link is written as it is."""
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        return
     beside = f"{path}.{os.getpid()}.part"
     try:
         # Names of files need not be UTF-8; the page is.
@@ -68,6 +72,21 @@ def say(text):
     print(f"{NAME}: {' '.join(str(text).split())}", file=sys.stderr)
 
 
+def standard(text):
+    """Prints it; the exit status."""
+    if sys.stdout is None:
+        say("standard output could not be written: it is closed")
+        return 1
+    try:
+        sys.stdout.reconfigure(errors="surrogateescape")  # A name's own bytes.
+        print(text, flush=True)
+        return 0
+    except OSError as error:
+        say(f"standard output could not be written: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # What is left is not tried again.
+        return 1
+
+
 def manual():
     """What --help says, as a manual page."""
     idea, usage, rest = __doc__.strip().replace("-", r"\-").split("\n\n")
@@ -80,11 +99,9 @@ def manual():
 def main(words):
     options = words[:words.index("--")] if "--" in words else words
     if "--help" in options:
-        print(__doc__.split("\n\n", 1)[1].strip())
-        return 0
+        return standard(__doc__.split("\n\n", 1)[1].strip())
     if "--help=man" in options:
-        print(manual())
-        return 0
+        return standard(manual())
     try:
         folders, output = read_words(words)
         found = runs.read_all(folders)
@@ -101,9 +118,7 @@ def main(words):
     for run in found:
         for problem in run.problems:
             say(f"{run.folder}: {problem}")
-    sys.stdout.reconfigure(errors="surrogateescape")  # The name's own bytes.
-    print(output)
-    return 0
+    return standard(output)
 
 
 if __name__ == "__main__":
