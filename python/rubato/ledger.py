@@ -19,6 +19,8 @@ class Ledger:
     def __init__(self, path: Union[str, os.PathLike]):
         self._path = pathlib.Path(path)
         self._part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        if self._path.is_symlink() or self._path.exists() and not self._path.is_file():
+            self._part = self._path  # A device, a pipe or a link is written as it is.
         self._file = open(self._part, "w", encoding="utf-8")
         self._updates = 0
 
@@ -53,15 +55,16 @@ class Ledger:
         if self._file.closed:
             return
         try:
-            if keep:
+            if keep and self._part != self._path:
                 self._file.flush()
                 os.fsync(self._file.fileno())
             self._file.close()
-            if keep:
+            if keep and self._part != self._path:
                 os.replace(self._part, self._path)
         finally:
             self._file.close()
-            self._part.unlink(missing_ok=True)
+            if self._part != self._path:
+                self._part.unlink(missing_ok=True)
 
     def __enter__(self):
         return self

@@ -3,6 +3,7 @@ what the module tells."""
 
 import os
 import pathlib
+import tempfile
 import threading
 import unittest
 
@@ -88,6 +89,20 @@ class Alone(unittest.TestCase):
             rubato.prove("allreduce", "no such", 4)
         self.assertEqual(caught.exception.status, -1)
         self.assertIsInstance(caught.exception, ValueError)
+
+    def test_a_ledger_of_a_link_is_where_it_leads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            link = pathlib.Path(folder, "link")
+            link.symlink_to("ledger")
+            with rubato.Ledger(link) as ledger:
+                ledger.average(range(2), step=4, period=4)
+            self.assertTrue(link.is_symlink())
+            self.assertIn('"ranks":[0,1]', link.read_text())
+            link.unlink()
+            link.symlink_to("/dev/full")
+            with self.assertRaises(OSError), rubato.Ledger(link) as ledger:
+                ledger.average(range(2), step=4, period=4)
+            self.assertTrue(link.is_char_device())
 
     def test_wrong_environment(self):
         os.environ["RUBATO_RANK"] = "0"
