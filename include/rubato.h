@@ -817,7 +817,7 @@ RUBATO_API rubato_status rubato_partial_free(rubato_partial *partial);
  */
 typedef struct rubato_lagged rubato_lagged;
 
-/* Collective. lag >= 1. Operators: SUM, AVG (the sum divided by the sum of weights), both of
+/* Collective. lag: 1 to 1024. Operators: SUM, AVG (the sum divided by the sum of weights), both of
  * floating types. Memory: 2 (lag + 1) vectors. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_create(rubato_comm *comm, uint64_t count,
 							       rubato_type type, rubato_operator op,
@@ -826,8 +826,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_create(rubato_comm *comm
 /* The accumulation buffer: valid until begin. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_acquire(rubato_lagged *lagged,
 								void **buffer);
-/* Adds `gradient` (NULL: the caller has added into the acquired buffer) and counts `weight`
- * (micro-batches, or samples). */
+/* Adds `gradient` (NULL: the caller has added into the acquired buffer, or has nothing to add) and
+ * counts `weight` (micro-batches, or samples): ARGUMENT above 2^63 / ranks between begins. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_accumulate(rubato_lagged *lagged,
 								   const void *gradient,
 								   uint64_t weight);
@@ -836,8 +836,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_test(rubato_lagged *lagg
 /* Starts the allreduce of what was accumulated. ARGUMENT: lag + 1 are in flight, collect first. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_begin(rubato_lagged *lagged);
 /* Waits for the allreduce begun `lag` begins before the last; *result NULL: there is none yet (with
- * RUBATO_NO_WAIT: or it is still running). *weight: the sum over ranks. Lent until the next
- * begin. */
+ * RUBATO_NO_WAIT: or it is still running). *weight: the sum over ranks; from 2^32 on an AVG is
+ * ARGUMENT on all ranks, and given up. Lent until the next begin. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_lagged_collect(rubato_lagged *lagged,
 								const void **result,
 								uint64_t *weight,

@@ -405,16 +405,22 @@ static rubato_status slot_add(struct rubato_lagged *l, struct slot *slot, const 
 rubato_status rubato_lagged_accumulate(rubato_lagged *l, const void *gradient, uint64_t weight)
 {
 	struct slot *slot;
+	uint64_t room;
 
 	if (l == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged accumulate: NULL");
 	RB_TRY(rb_engine_ours(&l->comm->engine));
-	if (weight > INT64_MAX / 2)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "lagged accumulate: weight %llu",
-			       (unsigned long long)weight);
 	RB_TRY(slot_open(l, &slot));
+	/* So that the sum over ranks fits, too. */
+	room = (uint64_t)INT64_MAX / l->comm->engine.rank_count - (uint64_t)slot->weights[0];
+	if (weight > room)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "lagged accumulate: weight %llu, where there is room for %llu",
+			       (unsigned long long)weight, (unsigned long long)room);
 	if (gradient != NULL && l->count > 0)
 		RB_TRY(slot_add(l, slot, gradient));
+	else
+		RB_TRY(slot_zero(l, "lagged accumulate", slot));
 	slot->weights[0] += (int64_t)weight;
 	return RUBATO_OK;
 }
@@ -492,9 +498,10 @@ static rubato_status next_take(struct rubato_lagged *l, const void **result, uin
 		RB_TRY(rubato_wait(slot->data, timeout_ns));
 		RB_TRY(rubato_wait(slot->weight, timeout_ns));
 	}
+	/* What cannot be divided is given up, or nothing that follows would ever be had. */
+	l->collected++;
 	if (l->op == RUBATO_AVG)
 		RB_TRY(divide(l, slot));
-	l->collected++;
 	*result = slot->out;
 	if (weight != NULL)
 		*weight = (uint64_t)slot->weights[1];

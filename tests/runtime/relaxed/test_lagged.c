@@ -201,6 +201,51 @@ START_TEST(misuse_is_refused)
 }
 END_TEST
 
+/* `count` may be 0. Each rank counts 3 without a gradient, 2 with one, and nothing else. */
+static rubato_status weights_main(rubato_comm *comm, void *arg)
+{
+	static const uint64_t large = (uint64_t)INT64_MAX / 2;
+	const uint64_t count = *(const uint64_t *)arg;
+	const float gradient[2] = { 5, 5 };
+	rubato_lagged *l;
+	const void *result;
+	uint64_t weight;
+
+	RB_TRY(rubato_lagged_create(comm, count, RUBATO_FLOAT32, RUBATO_AVG, 1, &l));
+	RB_TRY(rubato_lagged_accumulate(l, NULL, 3));
+	RB_TRY(rubato_lagged_begin(l));
+	RB_TRY(rubato_lagged_accumulate(l, NULL, 3));
+	RB_TRY(rubato_lagged_accumulate(l, gradient, 2));
+	RB_TRY(rubato_lagged_begin(l));
+	RB_TRY(rubato_lagged_flush(l, &result, &weight, 0));
+	EXPECT(result != NULL && weight == 6);
+	EXPECT(count == 0 || ((const float *)result)[1] == 0);
+	RB_TRY(rubato_lagged_flush(l, &result, &weight, 0));
+	EXPECT(result != NULL && weight == 10);
+	EXPECT(count == 0 || ((const float *)result)[1] == 1);
+
+	/* Of two ranks each has room for half of what a sum may be. */
+	EXPECT(rubato_lagged_accumulate(l, gradient, large + 1) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_lagged_accumulate(l, gradient, large - 1));
+	EXPECT(rubato_lagged_accumulate(l, gradient, 2) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(rubato_lagged_accumulate(l, gradient, 1));
+	RB_TRY(rubato_lagged_begin(l));
+	RB_TRY(rubato_lagged_accumulate(l, gradient, 5));
+	RB_TRY(rubato_lagged_begin(l));
+	EXPECT(rubato_lagged_collect(l, &result, &weight, 0) == RUBATO_ERR_ARGUMENT);
+	EXPECT(strstr(rubato_error_text(), "too large") != NULL);
+	RB_TRY(rubato_lagged_flush(l, &result, &weight, 0));
+	EXPECT(result != NULL && weight == 10);
+	return rubato_lagged_free(l);
+}
+
+START_TEST(weights_count_whatever_comes_with_them)
+{
+	ck_assert_int_eq(local_run(2, shm, weights_main, (uint64_t[]) { 2 }, NULL), RUBATO_OK);
+	ck_assert_int_eq(local_run(2, shm, weights_main, (uint64_t[]) { 0 }, NULL), RUBATO_OK);
+}
+END_TEST
+
 static rubato_status work_main(rubato_comm *comm, void *arg)
 {
 	rubato_lagged *l;
@@ -236,6 +281,7 @@ int main(void)
 	tcase_add_test(tc, exact_vector);
 	tcase_add_loop_test(tc, any_lag_and_weights, 1, 4);
 	tcase_add_test(tc, misuse_is_refused);
+	tcase_add_test(tc, weights_count_whatever_comes_with_them);
 	tcase_add_test(tc, work_hides_the_allreduce);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
