@@ -166,7 +166,8 @@ class Check(unittest.TestCase):
         self.write("ucx/include/ucp/api/ucp.h", "")
         self.write("meson.build", PROJECT["meson.build"].replace("'other'", "'ucx'"))
         self.write("meson_options.txt", PROJECT["meson_options.txt"]
-                   + "option('ucx_prefix', type: 'string', value: '')\n")
+                   + "option('ucx_prefix', type: 'string', value: '')\n"
+                   + "option('cuda', type: 'feature')\n")
         code, lines, _ = self.check("--phase", "ucx", "--ucx-prefix", self.path("ucx"))
         self.assertEqual((code, lines[-1]), (1, "0 passed, 1 failed, 1 skipped"), lines)
         options = self.path("build-check-ucx/meson-info/intro-buildoptions.json").read_text()
