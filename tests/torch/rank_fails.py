@@ -56,6 +56,14 @@ if how == "absent": # It never comes to the group.
     if rank == 0: # The store is its own: not gone before the other one has been told.
         others("told")
     raise SystemExit
+if how == "refused": # Rank 0 fails before it has anything to leave in the store.
+    if rank == 0:
+        os.environ["RUBATO_CHUNK"] = "much"
+    told("init", lambda: dist.init_process_group("rubato", **group))
+    store.set(f"told {rank}", "")
+    if rank == 0:
+        others("told")
+    raise SystemExit
 if how == "detail":
     dist.set_debug_level(dist.DebugLevel.DETAIL)
 dist.init_process_group("rubato", **group)

@@ -341,6 +341,10 @@ raise SystemExit(subprocess.call(
     def test_a_rank_does_not_come(self):
         self.told("absent", ("init",), "DistBackendError: rubato: start: .*rank 1", 3.5)
 
+    def test_rank_0_fails_before_the_others_can_know_of_it(self):
+        said, _ = self.told("refused", ("init",), "rubato: start: .*RUBATO_CHUNK")
+        self.assertRegex(said[2], "init DistBackendError: rubato: start: rank 0 has failed: ")
+
     def test_a_rank_does_not_come_to_the_store(self):
         """There rank 0 is told by PyTorch, whose store counts; who finds nothing of rank 0 names
         the rank that both wait for."""

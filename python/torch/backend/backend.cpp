@@ -106,13 +106,30 @@ static std::string absent_text(c10d::Store &store, int size)
 	       (absent.size() == 1 ? "it" : "them") + ": ";
 }
 
+/* Rank 0 has no id to leave: what it leaves says why, and stays for all to read. Never as long as an
+ * id. */
+static void failure_leave(c10d::Store &store)
+{
+	std::string why = std::string(rubato_error_text()).substr(0, sizeof(rubato_id::bytes) - 1);
+
+	try {
+		store.set(ID_KEY, std::vector<uint8_t>(why.begin(), why.end()));
+	} catch (const c10::Error &) {
+		LOG(INFO) << "rubato: the store does not take why rank 0 has failed";
+	}
+}
+
 /* The id holds the addresses of rank 0 and the job's secret: as safe as the store is. */
 rubato_id Backend::id_exchange(c10d::Store &store)
 {
 	rubato_id id;
 
 	if (rank_ == 0) {
-		check(rubato_id_create(&id), "rubato: start" + where_);
+		rubato_status status = rubato_id_create(&id);
+
+		if (status != RUBATO_OK && size_ > 1)
+			failure_leave(store);
+		check(status, "rubato: start" + where_);
 		if (size_ > 1)
 			store.set(ID_KEY,
 				  std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
@@ -129,8 +146,9 @@ rubato_id Backend::id_exchange(c10d::Store &store)
 			     absent_text(store, size_) + error.what_without_backtrace());
 	}
 	std::vector<uint8_t> bytes = store.get(ID_KEY);
-	TORCH_CHECK(bytes.size() == sizeof(id.bytes), "rubato: start: ", bytes.size(),
-		    " bytes in the store: expected an id of ", sizeof(id.bytes));
+	if (bytes.size() != sizeof(id.bytes))
+		fail(RUBATO_ERR_PEER, "rubato: start: rank 0 has failed" + where_ + ": " +
+					      std::string(bytes.begin(), bytes.end()));
 	std::copy(bytes.begin(), bytes.end(), id.bytes);
 	return id;
 }
