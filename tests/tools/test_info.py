@@ -40,6 +40,18 @@ class Sections(unittest.TestCase):
             self.assertEqual(one["works"], one["text"] == "", one)
         self.assertTrue(said["transports"][0]["works"], said)
 
+    @in_one_thread
+    def test_few_descriptors_are_no_end(self):
+        for limit in (4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 28, 32, 40):
+            got = subprocess.run(["sh", "-c", f"ulimit -c 0; ulimit -n {limit}; exec \"$0\"", INFO],
+                                 capture_output=True, timeout=60, check=False)
+            said = got.stdout.decode()
+            self.assertEqual(got.returncode, 0, (limit, got))
+            for transport in ("shm", "ucx", "tcp", "verbs"):
+                self.assertRegex(said, rf"(?m)^  {transport} .*\S", limit)
+            if limit < 16 and "has no UCX" not in said:
+                self.assertRegex(said, r"(?m)^  ucx .*the limit \(ulimit -n\) is ", limit)
+
     def test_devices(self):
         _, said, _ = info("--devices")
         names = {one["interface"] for one in said["devices"]["interfaces"]}
