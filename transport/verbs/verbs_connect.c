@@ -4,8 +4,9 @@
  * An address is what peers must know of this rank's ports. Ranks come to connect() at different
  * times, so each tells the others by datagrams (UD), again and again, of its queue pairs, or has
  * them connected by rdmacm (verbs_rdmacm.c), until every peer's HELLO has come by the way that data
- * will take (verbs_make.c). A rail by which a peer
- * has not greeted some time after another one did is left out, and said.
+ * will take (verbs_make.c), and its own has arrived: a failure behind that nobody here would see,
+ * while the peer waits. A rail by which a peer has not greeted some time after another one did is
+ * left out, and said.
  *
  * close(): BYE, or ABORT, goes behind everything that was complete, and is waited for until the
  * peer's device has acknowledged it. Then queue pairs go, then keys, then memory.
@@ -169,6 +170,27 @@ static void gave_up(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 	rb_verbs_lose(vb, peer->rank, reason);
 }
 
+/* Its queue pair takes no more, and peers know no other. Who is ready needs none. */
+static void datagrams_failed(struct rb_verbs *vb, struct rb_verbs_rail *rail,
+			     const struct ibv_wc *wc)
+{
+	char reason[RB_VERBS_REASON_BYTES];
+
+	(void)snprintf(reason, sizeof(reason),
+		       "verbs: %s port %u: telling a peer of a queue pair: %s (%d)",
+		       rail->port.device, rail->port.number, vb->api.ibv_wc_status_str(wc->status),
+		       (int)wc->status);
+	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
+		struct rb_verbs_link *link;
+
+		if (rail->index >= vb->peers[r].link_count)
+			continue;
+		link = &vb->peers[r].links[rail->index];
+		if (link->state == RB_VERBS_LINK_MAKING && !link->heard)
+			rb_verbs_link_fail(vb, link, reason);
+	}
+}
+
 void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const struct ibv_wc *wc)
 {
 	uint32_t slot = (uint32_t)wc->wr_id;
@@ -177,6 +199,8 @@ void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const st
 
 	if (slot >= RB_VERBS_DATAGRAMS)
 		rail->datagrams_out &= ~(UINT64_C(1) << slot % RB_VERBS_DATAGRAMS);
+	if (slot >= RB_VERBS_DATAGRAMS && wc->status != IBV_WC_SUCCESS && vb->connecting)
+		datagrams_failed(vb, rail, wc);
 	if (slot >= RB_VERBS_DATAGRAMS || rail->datagrams == NULL || wc->status != IBV_WC_SUCCESS)
 		return;
 	if (wc->byte_len >= GRH_BYTES)
@@ -538,6 +562,12 @@ static rubato_status lost_while_connecting(struct rb_verbs *vb, uint32_t rank)
 	return rb_lost_fail(&lost, vb->base.rank_count, rank, vb->peers[rank].reason, blames);
 }
 
+/* Its HELLO has not arrived, as far as is known: should it fail, this rank is to see it. */
+static bool is_unheard(const struct rb_verbs_link *link)
+{
+	return link->state == RB_VERBS_LINK_LIVE && link->retired == RB_VERBS_COUNTS_FROM;
+}
+
 /* To all that have not answered. How many rails are missing though the peer is there. */
 static uint32_t greet(struct rb_verbs *vb, bool send)
 {
@@ -547,6 +577,7 @@ static uint32_t greet(struct rb_verbs *vb, bool send)
 		for (uint32_t i = 0; i < vb->peers[r].link_count; i++) {
 			struct rb_verbs_link *link = &vb->peers[r].links[i];
 
+			late += is_unheard(link);
 			if (link->state != RB_VERBS_LINK_MAKING)
 				continue;
 			late += vb->peers[r].live > 0;
@@ -656,7 +687,8 @@ static rubato_status connect_peers(struct rb_verbs *vb, const void *const *addre
 		return RB_FAIL(RUBATO_ERR_SYSTEM, "timerfd_settime: %s", strerror(errno));
 	status = await_greetings(vb, some, deadline_ns);
 	vb->connecting = false;
-	datagrams_close(vb);
+	if (status == RUBATO_OK) /* Else they tell the others: call_off(). */
+		datagrams_close(vb);
 	return status;
 }
 
@@ -733,8 +765,9 @@ void rb_verbs_call_off(struct rb_endpoint *ep, uint32_t rank, const void *addres
 	struct ibv_ah_attr path;
 	struct blob blob;
 
-	if (rank == ep->rank || peer->live > 0 || peer->lost || link.rail->datagrams == NULL ||
-	    !rb_verbs_reachable(ep, address, bytes) || !blob_read(address, bytes, &blob))
+	if (rank == ep->rank || peer->live > 0 || peer->left || peer->gave_up ||
+	    link.rail->datagrams == NULL || !rb_verbs_reachable(ep, address, bytes) ||
+	    !blob_read(address, bytes, &blob))
 		return;
 	datagram_await(vb, &link); /* What it may have been told before. */
 	memcpy(greeting.job, vb->job, sizeof(greeting.job));

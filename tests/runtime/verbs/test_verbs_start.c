@@ -167,7 +167,7 @@ START_TEST(any_datagram_may_be_wrong)
 }
 END_TEST
 
-/* ---- A rail that fails while links are measured ---- */
+/* ---- A rail that fails in between ---- */
 
 #define MEASURED 340u  /* Sends that measuring takes, of both ranks. */
 #define DATAGRAMS 8u   /* Those before it. */
@@ -176,7 +176,8 @@ END_TEST
 
 struct loss {
 	bool delivered;
-	uint64_t nth;
+	uint32_t devices;
+	uint64_t before, nth;
 	int fault;
 };
 
@@ -185,7 +186,7 @@ static void loss_prepared(struct job *job)
 	struct loss *loss = job->arg;
 
 	loss->fault =
-		job_mock.fail_send(DATAGRAMS + loss->nth, IBV_WC_RETRY_EXC_ERR, loss->delivered);
+		job_mock.fail_send(loss->before + loss->nth, IBV_WC_RETRY_EXC_ERR, loss->delivered);
 }
 
 /* Neither rank works yet: what one waits for the other one may have done already. */
@@ -207,7 +208,7 @@ static void loss_prepare(struct job *job, void *arg, uint64_t k, char *name, siz
 
 	loss->nth = k;
 	job->arg = loss;
-	job->config.devices = 1;
+	job->config.devices = loss->devices;
 	job->measures = true;
 	job->prepared = loss_prepared;
 	job->at_call = loss_at_call;
@@ -226,7 +227,7 @@ static bool loss_judge(const struct job *job, void *arg, char *text, size_t text
  * same. */
 START_TEST(a_rail_may_fail_while_links_are_measured)
 {
-	struct loss loss = { .delivered = _i != 0 };
+	struct loss loss = { .delivered = _i != 0, .devices = 1, .before = DATAGRAMS };
 	struct job_series series = { .prepare = loss_prepare,
 				     .judge = loss_judge,
 				     .arg = &loss,
@@ -234,6 +235,35 @@ START_TEST(a_rail_may_fail_while_links_are_measured)
 				     .last = MEASURED };
 
 	ck_assert_uint_gt(job_series_run(&series), MEASURED / series.step / 2);
+}
+END_TEST
+
+/* Without another rail they cannot meet: one finds out, and tells the other, unless what it would
+ * tell it by has failed. */
+static bool meeting_judge(const struct job *job, void *arg, char *text, size_t text_bytes)
+{
+	const struct loss *loss = arg;
+
+	(void)snprintf(text, text_bytes, "%s: %s; %s", loss->devices > 1 ? "not right" : "waited",
+		       job->texts[0], job->texts[1]);
+	if (loss->devices > 1)
+		return job_is_right(job);
+	return (job->status[0] != RUBATO_ERR_TIMEOUT && job->status[1] != RUBATO_ERR_TIMEOUT) ||
+	       strstr(job->texts[0], "telling a peer of a queue pair") != NULL ||
+	       strstr(job->texts[1], "telling a peer of a queue pair") != NULL;
+}
+
+/* Datagrams, then what is first said on a rail itself, which the other end waits for. */
+START_TEST(a_rail_may_fail_while_ranks_meet)
+{
+	struct loss loss = { .delivered = _i % 2 != 0, .devices = 1 + (uint32_t)_i / 2 };
+	struct job_series series = { .prepare = loss_prepare,
+				     .judge = meeting_judge,
+				     .arg = &loss,
+				     .step = 1,
+				     .last = DATAGRAMS };
+
+	ck_assert_uint_eq(job_series_run(&series), DATAGRAMS);
 }
 END_TEST
 
@@ -460,6 +490,7 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, any_datagram_may_be_wrong, 0, CHANGES * 4);
 	tcase_add_loop_test(tc, a_rail_may_fail_while_links_are_measured, 0, 2);
+	tcase_add_loop_test(tc, a_rail_may_fail_while_ranks_meet, 0, 4);
 	tcase_add_test(tc, a_gid_that_leads_nowhere_is_named);
 	tcase_add_loop_test(tc, nodes_may_differ, 0, NODES);
 	tcase_add_test(tc, a_path_that_is_narrower_than_both_ends_is_done_without);
