@@ -20,7 +20,6 @@
 #define TOLD_MAX 60000u /* A pipe takes so much at once. */
 #define PORT_MIN 20000u /* Below those that systems give out by themselves. */
 #define PORTS 10000u
-#define WORDS_MAX 64
 
 extern char **environ;
 
@@ -236,7 +235,7 @@ static bool part_command(char *text, size_t text_bytes)
 int hosts_launch(const struct hosts *hosts, const struct launch *launch, const char *ssh)
 {
 	char secret[LAUNCH_SECRET_TEXT], root[HOST_NAME_BYTES + 16], command[4200];
-	char *argv[HOSTS_MAX][WORDS_MAX + 3], *const *argvs[HOSTS_MAX], *rest = NULL;
+	char *argv[HOSTS_MAX][HOSTS_SSH_WORDS + 3], *const *argvs[HOSTS_MAX], *rest = NULL;
 	const char *names[HOSTS_MAX], *first = hosts->list[0].name;
 	struct buffer told[HOSTS_MAX] = { { 0 } };
 	struct launch all = *launch;
@@ -247,7 +246,7 @@ int hosts_launch(const struct hosts *hosts, const struct launch *launch, const c
 
 	for (char *word = good ? strtok_r(words, " ", &rest) : NULL; word != NULL;
 	     word = strtok_r(NULL, " ", &rest))
-		if (count < WORDS_MAX)
+		if (count < HOSTS_SSH_WORDS)
 			argv[0][count++] = word;
 	if (good)
 		(void)snprintf(root, sizeof(root), "%s:%u",

@@ -344,6 +344,8 @@ class Usage(unittest.TestCase):
             (["--hosts", "a:0", "true"], "--hosts: 0: a host has room for 1 to 4096 ranks"),
             (["--hosts", "-oProxyCommand=x", "true"], "this is no host's name"),
             (["--hosts", ",", "true"], "there is no host in it"),
+            (["--hosts", "a", "--ssh", " ", "true"], "--ssh takes 1 to 64 words, not ' '"),
+            (["--hosts", "a", "--ssh", "x " * 65, "true"], "--ssh takes 1 to 64 words"),
         ]:
             with self.subTest(words):
                 check_usage(self, RUN, *words, says=says)

@@ -1,5 +1,6 @@
 /* rubato_run.c -- rubato-run: N ranks of a program, here or on hosts. The work is in launch.c. */
 #include <stddef.h>
+#include <string.h>
 
 #include "programs/launch/hosts.h"
 #include "programs/launch/launch.h"
@@ -59,7 +60,13 @@ static int run_on_hosts(const struct given *given, const struct launch *launch)
 {
 	struct option_error error;
 	struct hosts hosts;
+	uint32_t words = 0;
 
+	for (const char *at = given->ssh; *(at += strspn(at, " ")) != '\0'; at += strcspn(at, " "))
+		words++;
+	if (words == 0 || words > HOSTS_SSH_WORDS)
+		option_fail(PROGRAM, "--ssh takes 1 to %d words, not '%s'", HOSTS_SSH_WORDS,
+			    given->ssh);
 	if (!hosts_read(given->hosts, &hosts, &error) ||
 	    !hosts_deal(&hosts, launch->rank_count, &error))
 		option_fail(PROGRAM, "%s", error.text);
