@@ -214,8 +214,8 @@ static bool words_left(const struct options *options, const char **left, uint32_
 		return (*options->word = strdup(left[0])) != NULL ||
 		       option_refuse(error, "out of memory");
 	if (options->operations == NULL)
-		return count == 0 ||
-		       option_refuse(error, "what is '%s'? --help lists the options", left[0]);
+		return count == 0 || option_refuse(error, "what is '%s'? --help lists the options",
+						   left[options->word != NULL ? 1 : 0]);
 	if (count == 0)
 		return option_refuse(error, "OP is missing, such as %s; --help lists them",
 				     options->operations[0]);

@@ -36,6 +36,15 @@ void results_check(const char *program, const char *option, const char *path)
 		option_fail(program, "%s: cannot write %s: %s", option, path, strerror(errno));
 }
 
+void results_apart(const char *program, const char *json, const char *csv)
+{
+	if (json[0] == '\0' || strcmp(json, csv) != 0)
+		return;
+	if (strcmp(json, "-") == 0)
+		option_fail(program, "--json - and --csv -: there is one standard output");
+	option_fail(program, "--json and --csv: both to %s", json);
+}
+
 struct document {
 	json_t *root;
 	const char *const *names; /* Of columns; NULL: JSON. */

@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Ends `program` with a sentence, and status 2, where both options name one file ("": none). */
+void results_apart(const char *program, const char *json, const char *csv);
+
 /* Ends `program` with a sentence, and status 2, where results_write() cannot be expected to work;
  * asked before the work is done. `option` has said `path`; empty: nothing is to be written. */
 void results_check(const char *program, const char *option, const char *path);

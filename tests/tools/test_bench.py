@@ -330,6 +330,8 @@ class Usage(unittest.TestCase):
             (["allreduce", "--peer", "nosuch"], "--peer"),
             (["allreduce", "--json"], "--json needs a value"),
             (["allreduce", "--json", "-", "--csv", "-"], "one standard output"),
+            (["allreduce", "--json", "same", "--csv", "same"], "--json and --csv: both to same"),
+            (["--overlap", "allreduce", "--json", "same", "--csv", "same"], "both to same"),
             (["allreduce", "-m", "2", "--peer", "mpich"], "one call at a time"),
             (["allreduce", "--like", "osu", "-m", "8:4"], "MAX is less than MIN"),
             (["allreduce", "--like", "osu", "-m", "8:x"], "-m takes a size"),

@@ -370,7 +370,7 @@ class Proofs(unittest.TestCase):
                 (["--prove", "sendrecv", "-n", "2"], "--prove takes one of barrier, "),
                 (["--prove", "barrier", "-n", "257"], "--prove takes 1 to 256 ranks, not 257"),
                 (["--prove", "reduce", "-n", "3", "--root", "3"], "--root: 3 of 3 ranks"),
-                (["--prove", "reduce", "chain", "flat", "-n", "3"], "what is 'chain'?"),
+                (["--prove", "reduce", "chain", "flat", "-n", "3"], "what is 'flat'?"),
                 (["ring"], "what is 'ring'?"),
                 (["--prove", "barrier", "-n", "4", "--nodes", "2,0"], "--nodes takes"),
                 (["--nodes", "2"], "work with --prove only"),

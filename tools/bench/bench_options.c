@@ -60,8 +60,7 @@ static void options_fit(struct bench_options *options, enum bench_like like)
 		options->step_bytes = NCCL_STEP_BYTES;
 	if (options->factor == 0)
 		options->factor = like == LIKE_OSU ? 2 : 4;
-	if (strcmp(options->json, "-") == 0 && strcmp(options->csv, "-") == 0)
-		option_fail(BENCH, "--json - and --csv -: there is one standard output");
+	results_apart(BENCH, options->json, options->csv);
 	if (options->aggregate > 0 && options->peers.count > 0)
 		option_fail(BENCH, "--aggregate: peers make one call at a time");
 	if (options->rank_count > 0 && operation_rooted(options->op) &&

@@ -550,7 +550,6 @@ int bench_overlap(int argc, char **argv)
 	(void)options_read(&options, argc, argv);
 	if (given.sizes.end_bytes < given.sizes.begin_bytes)
 		option_fail(BENCH, "-e is less than -b");
-	if (strcmp(given.json, "-") == 0 && strcmp(given.csv, "-") == 0)
-		option_fail(BENCH, "--json - and --csv -: there is one standard output");
+	results_apart(BENCH, given.json, given.csv);
 	return bench_start(given.rank_count, false, overlap_rank, &given);
 }
