@@ -210,9 +210,9 @@ RUBATO_API rubato_status rubato_abort(rubato_comm *comm);
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_split(rubato_comm *comm, uint32_t color,
 						       int32_t key, rubato_comm **out);
 
-/* The number of this rank, from 0. Local. */
+/* The number of this rank, from 0; of NULL UINT32_MAX. Local. */
 RUBATO_API uint32_t rubato_rank(const rubato_comm *comm);
-/* How many ranks the communicator has. Local. */
+/* How many ranks the communicator has; NULL has 0. Local. */
 RUBATO_API uint32_t rubato_size(const rubato_comm *comm);
 
 #define RUBATO_DOMAIN_UNKNOWN UINT32_MAX
@@ -973,10 +973,10 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_residual(rubato_partial
 								  float **residual,
 								  uint64_t *count);
 
-/* This rank's clock, in ns: monotonic; in a simulation (rubato_sim.h) virtual time. */
+/* This rank's clock, in ns: monotonic; in a simulation (rubato_sim.h) virtual time; 0 of NULL. */
 RUBATO_API uint64_t rubato_now(rubato_comm *comm);
 /* Stands for computation: this rank does nothing for that long, while its background progress
- * goes on. */
+ * goes on. With NULL it returns at once. */
 RUBATO_API void rubato_sleep(rubato_comm *comm, uint64_t duration_ns);
 
 typedef struct rubato_stats {

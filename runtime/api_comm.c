@@ -5,12 +5,12 @@
 
 uint32_t rubato_rank(const rubato_comm *comm)
 {
-	return comm->engine.rank;
+	return comm != NULL ? comm->engine.rank : UINT32_MAX;
 }
 
 uint32_t rubato_size(const rubato_comm *comm)
 {
-	return comm->engine.rank_count;
+	return comm != NULL ? comm->engine.rank_count : 0;
 }
 
 static void peer_path(rubato_comm *comm, struct rb_endpoint *ep, uint32_t rank, rubato_peer *peer)
@@ -158,15 +158,21 @@ rubato_status rubato_unregister(rubato_comm *comm, void *memory)
 
 uint64_t rubato_now(rubato_comm *comm)
 {
-	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+	struct rb_endpoint *ep;
 
+	if (comm == NULL)
+		return 0;
+	ep = rb_comm_endpoint(comm);
 	return ep->ops->now_ns(ep);
 }
 
 void rubato_sleep(rubato_comm *comm, uint64_t duration_ns)
 {
-	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+	struct rb_endpoint *ep;
 
+	if (comm == NULL)
+		return;
+	ep = rb_comm_endpoint(comm);
 	/* Without the engine's lock: a progress thread needs it meanwhile. */
 	ep->ops->sleep(ep, rb_deadline(ep->ops->now_ns(ep), duration_ns));
 }

@@ -253,9 +253,9 @@ void *rubato_sim_hollow(rubato_comm *comm, size_t bytes)
 
 void rubato_sim_reseed(rubato_comm *comm, uint64_t number)
 {
-	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+	struct rb_endpoint *ep = comm != NULL ? rb_comm_endpoint(comm) : NULL;
 
-	if (ep->ops == &rb_transport_sim)
+	if (ep != NULL && ep->ops == &rb_transport_sim)
 		rb_sim_reseed(ep, number);
 }
 
@@ -300,10 +300,10 @@ rubato_status rubato_sim_device_free(rubato_comm *comm, void *memory)
 
 void rubato_sim_device_copy(rubato_comm *comm, void *to, const void *from, size_t size_bytes)
 {
-	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+	struct rb_endpoint *ep = comm != NULL ? rb_comm_endpoint(comm) : NULL;
 
-	if (rb_sim_device_of(ep) != NULL)
+	if (ep != NULL && rb_sim_device_of(ep) != NULL)
 		rb_sim_device_copy(rb_sim_cluster_of(ep), to, from, size_bytes);
-	else
+	else if (size_bytes > 0)
 		memcpy(to, from, size_bytes);
 }
