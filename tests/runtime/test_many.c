@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "rubato_sim.h"
+#include "runtime/op.h"
 #include "tests/check_main.h"
 #include "tests/expect.h"
 #include "tests/runtime/local.h"
@@ -176,6 +177,126 @@ static rubato_status rounds_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* ---- Numbers that wrap, begun shortly before ---- */
+
+#define NEAR 3u /* Starts, or rounds, before it. */
+
+/* What a start's number is in tags, 24 bits of them, and in the operation. */
+static rubato_status starts_main(rubato_comm *comm, void *arg)
+{
+	static const uint32_t wraps[] = { 1u << 23, 1u << 24, 0 };
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+	double in = 0, sum = 0, helped_in[10000], helped[10000], from_root = 0;
+	rubato_op *ops[3];
+
+	(void)arg;
+	RB_TRY(rubato_op_allreduce(comm, &in, &sum, 1, RUBATO_FLOAT64, RUBATO_SUM, &ops[0]));
+	RB_TRY(rubato_op_allreduce_helped(comm, helped_in, helped, 10000, RUBATO_FLOAT64,
+					  RUBATO_SUM, &ops[1]));
+	RB_TRY(rubato_op_broadcast(comm, &from_root, 1, RUBATO_FLOAT64, 0, &ops[2]));
+	for (size_t w = 0; w < sizeof(wraps) / sizeof(wraps[0]); w++) {
+		for (uint32_t k = 0; k < 3; k++)
+			ops[k]->instance = wraps[w] - NEAR;
+		for (uint32_t i = 0; i < 3 * NEAR; i++) {
+			in = rank + i;
+			for (uint32_t e = 0; e < 10000; e++)
+				helped_in[e] = in + e;
+			for (uint32_t k = 0; k < 2; k++)
+				RB_TRY(rubato_start(ops[k]));
+			for (uint32_t k = 0; k < 2; k++)
+				RB_TRY(rubato_wait(ops[k], 0));
+			EXPECT(sum == n * i + n * (n - 1) / 2);
+			EXPECT(helped[0] == sum && helped[9999] == sum + n * 9999.0);
+		}
+		/* The root is through with all of them before the others begin. */
+		for (uint32_t i = 0; i < 3 * NEAR; i++) {
+			if (i == 0 && rank > 0)
+				RB_TRY(rubato_recv(comm, &in, 1, RUBATO_FLOAT64, 0, 9));
+			from_root = rank == 0 ? 10.0 * i : -1;
+			RB_TRY(rubato_start(ops[2]));
+			RB_TRY(rubato_wait(ops[2], 0));
+			EXPECT(from_root == 10.0 * i);
+		}
+		for (uint32_t r = 1; rank == 0 && r < n; r++)
+			RB_TRY(rubato_send(comm, &in, 1, RUBATO_FLOAT64, r, 9));
+		RB_TRY(rubato_barrier(comm));
+		EXPECT(ops[2]->instance == wraps[w] + 2 * NEAR);
+	}
+	for (uint32_t k = 0; k < 3; k++)
+		rubato_op_free(ops[k]);
+	return RUBATO_OK;
+}
+
+/* The state of a drained one as if it had come so far: its first word behind the head of 16 bytes
+ * is the round's number, its last one a checksum (FNV-1a). */
+static void state_advance(uint8_t *state, uint64_t bytes, uint64_t round)
+{
+	uint64_t hash = 0xcbf29ce484222325u;
+
+	memcpy(state + 16, &round, sizeof(round));
+	for (uint64_t i = 0; i < bytes - sizeof(hash); i++)
+		hash = (hash ^ state[i]) * 0x100000001b3u;
+	memcpy(state + bytes - sizeof(hash), &hash, sizeof(hash));
+}
+
+static rubato_status drained(rubato_partial *p)
+{
+	int64_t value;
+	bool collected;
+
+	RB_TRY(rubato_partial_drain(p));
+	do {
+		RB_TRY(rubato_partial_collect(p, &value, &collected, NULL, 0));
+	} while (collected);
+	return RUBATO_OK;
+}
+
+static rubato_status far_rounds(rubato_comm *comm, rubato_partial_options options, uint64_t wrap)
+{
+	uint8_t state[4096];
+	uint64_t bytes = sizeof(state);
+	rubato_partial *p;
+
+	RB_TRY(rubato_partial_create(comm, 1, RUBATO_INT64, RUBATO_SUM, &options, &p));
+	RB_TRY(drained(p));
+	RB_TRY(rubato_partial_save(p, state, &bytes));
+	RB_TRY(rubato_partial_free(p));
+	state_advance(state, bytes, wrap - NEAR);
+	options.state = state;
+	options.state_bytes = bytes;
+	RB_TRY(rubato_partial_create(comm, 1, RUBATO_INT64, RUBATO_SUM, &options, &p));
+	for (uint64_t step = 1; step <= 3 * NEAR; step++) {
+		int64_t value = (int64_t)step + rubato_rank(comm), sum = 0;
+		rubato_round round = { .size_bytes = sizeof(round) };
+		uint32_t n = rubato_size(comm);
+		bool collected = false;
+
+		RB_TRY(rubato_partial_contribute(p, &value, step, 1));
+		RB_TRY(rubato_partial_collect(p, &sum, &collected, &round, 0));
+		EXPECT(collected && round.round == wrap - NEAR + step - 1);
+		EXPECT(sum == (int64_t)(n * step + n * (n - 1) / 2));
+		EXPECT(round.staleness_max == 0 && round.fresh == n);
+	}
+	RB_TRY(drained(p));
+	return rubato_partial_free(p);
+}
+
+/* A round's number in tags (24 bits), in records and runs (32). */
+static rubato_status far_rounds_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+
+	(void)arg;
+	for (uint32_t policy = 0; policy < 2; policy++) {
+		options.policy = policy == 0 ? RUBATO_POLICY_QUORUM : RUBATO_POLICY_ADAPTIVE;
+		options.quorum = rubato_size(comm);
+		RB_TRY(far_rounds(comm, options, UINT64_C(1) << 24));
+		RB_TRY(far_rounds(comm, options, UINT64_C(1) << 32));
+		RB_TRY(far_rounds(comm, options, UINT64_C(1) << 52));
+	}
+	return RUBATO_OK;
+}
+
 #define HUGE_BYTES (70u << 20)
 
 /* Blocks of many more chunks than 20 bits can count, were they as small as they may be. */
@@ -255,6 +376,20 @@ START_TEST(rounds_keep_apart)
 }
 END_TEST
 
+START_TEST(starts_wrap)
+{
+	run_ranks(2, starts_main);
+	run_ranks(3, starts_main);
+}
+END_TEST
+
+START_TEST(rounds_wrap)
+{
+	run_ranks(2, far_rounds_main);
+	run_ranks(9, far_rounds_main); /* More than meet once a round. */
+}
+END_TEST
+
 START_TEST(small_chunks_count_far)
 {
 	ck_assert_int_eq(setenv("RUBATO_CHUNK", "64", 1), 0); /* Of this test's own process. */
@@ -273,6 +408,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, operations_freed_leave_no_number);
 	tcase_add_test(tc, starts_far_ahead_keep_apart);
 	tcase_add_test(tc, rounds_keep_apart);
+	tcase_add_test(tc, starts_wrap);
+	tcase_add_test(tc, rounds_wrap);
 	tcase_add_test(tc, small_chunks_count_far);
 	return check_main("many", tc);
 }
