@@ -32,7 +32,15 @@
 
 #define UNREACHED RB_CARRIER_NONE        /* In opening.route. */
 #define UNNEEDED_NS UINT64_C(1000000000) /* To close a network that carries nothing. */
-#define AGREED_WORDS 6 /* version, chunk, algorithm and transport names, profile, measure */
+enum agreed_word {
+	AGREED_VERSION,
+	AGREED_CHUNK,
+	AGREED_ALGORITHM,
+	AGREED_TRANSPORT,
+	AGREED_PROFILE,
+	AGREED_MEASURE,
+	AGREED_WORDS
+};
 /* What stands before the address: agreed words, host, group, cores, the address's bytes. */
 #define BLOB_HEAD_BYTES (8 * AGREED_WORDS + 8 + 8 + 8 * RB_CPU_WORDS + 4 + 4)
 _Static_assert(RB_CARRIERS_MAX == RB_ENDPOINTS_MAX, "one for each");
@@ -170,30 +178,56 @@ static uint64_t profile_hash(const struct rb_setup *setup)
 
 static void agreed_fill(struct opening *o)
 {
-	uint64_t names = 0;
+	uint64_t names = o->tcp;
 
 	for (uint32_t i = 0; o->transports[i] != NULL; i++)
 		names = rb_mix(names + rb_text_hash(o->transports[i]->name));
-	o->agreed[0] =
+	o->agreed[AGREED_VERSION] =
 		RUBATO_VERSION_MAJOR << 16 | RUBATO_VERSION_MINOR << 8 | RUBATO_VERSION_PATCH;
-	o->agreed[1] = o->comm->config->chunk.number;
-	o->agreed[2] = rb_text_hash(o->comm->config->algorithm.text);
-	o->agreed[3] = names;
-	o->agreed[4] = profile_hash(&o->comm->origin);
-	o->agreed[5] = o->comm->config->measure.number;
+	o->agreed[AGREED_CHUNK] = o->comm->config->chunk.number;
+	o->agreed[AGREED_ALGORITHM] = rb_text_hash(o->comm->config->algorithm.text);
+	o->agreed[AGREED_TRANSPORT] = names;
+	o->agreed[AGREED_PROFILE] = profile_hash(&o->comm->origin);
+	o->agreed[AGREED_MEASURE] = o->comm->config->measure.number;
+}
+
+/* Of a text a rank tells its own: the other one has sent a hash. */
+static rubato_status agreed_differ(const struct opening *o, uint32_t rank, enum agreed_word word,
+				   uint64_t theirs)
+{
+	const struct rb_config *config = o->comm->config;
+	const struct {
+		const char *name, *text; /* text: NULL for a number. */
+	} words[AGREED_WORDS] = {
+		[AGREED_VERSION] = { "the library's version (a byte each)", NULL },
+		[AGREED_CHUNK] = { "RUBATO_CHUNK", NULL },
+		[AGREED_ALGORITHM] = { "RUBATO_ALGORITHM", config->algorithm.text },
+		[AGREED_TRANSPORT] = { "RUBATO_TRANSPORT", config->transport.text },
+		[AGREED_PROFILE] = { "what RUBATO_PROFILE says", config->profile.text },
+		[AGREED_MEASURE] = { "RUBATO_MEASURE", NULL },
+	};
+	const char *text = words[word].text;
+	char values[96];
+
+	if (text == NULL)
+		(void)snprintf(values, sizeof(values),
+			       word == AGREED_VERSION ? "%06llx and %06llx" : "%llu and %llu",
+			       (unsigned long long)o->agreed[word], (unsigned long long)theirs);
+	else
+		(void)snprintf(values, sizeof(values), "%.60s on rank %u",
+			       text[0] != '\0' ? text : "not set", o->comm->engine.rank);
+	return RB_FAIL(RUBATO_ERR_MISMATCH, "ranks %u and %u differ in %s: %s",
+		       o->comm->engine.rank, rank, words[word].name, values);
 }
 
 static rubato_status agreed_check(const struct opening *o, uint32_t rank, struct rb_wire *w)
 {
-	static const char *const names[AGREED_WORDS] = {
-		"the library's version",    "RUBATO_CHUNK",  "RUBATO_ALGORITHM", "RUBATO_TRANSPORT",
-		"what RUBATO_PROFILE says", "RUBATO_MEASURE"
-	};
+	for (uint32_t i = 0; i < AGREED_WORDS; i++) {
+		uint64_t theirs = rb_wire_get_u64(w);
 
-	for (uint32_t i = 0; i < AGREED_WORDS; i++)
-		if (rb_wire_get_u64(w) != o->agreed[i])
-			return RB_FAIL(RUBATO_ERR_MISMATCH, "ranks %u and %u differ in %s",
-				       o->comm->engine.rank, rank, names[i]);
+		if (theirs != o->agreed[i])
+			return agreed_differ(o, rank, (enum agreed_word)i, theirs);
+	}
 	return RUBATO_OK;
 }
 
@@ -219,6 +253,27 @@ static rubato_status address_get(struct opening *o, uint32_t i, void *at, size_t
 	*bytes = 0;
 	return RUBATO_OK;
 }
+
+#ifdef RB_HAVE_UCX
+/* All ranks' first exchange begins with these words, whatever each has set: so they are known to
+ * agree about what else is exchanged, and when. */
+static rubato_status agreed_exchange(struct opening *o)
+{
+	uint8_t blob[8 * AGREED_WORDS];
+	struct rb_wire w = rb_wire_over(blob, sizeof(blob));
+	const void *const *blobs;
+	const size_t *bytes;
+
+	for (uint32_t k = 0; k < AGREED_WORDS; k++)
+		rb_wire_put_u64(&w, o->agreed[k]);
+	RB_TRY(exchange(o, blob, sizeof(blob), &blobs, &bytes));
+	for (uint32_t r = 0; r < o->comm->engine.rank_count; r++) {
+		w = rb_wire_over((void *)(uintptr_t)blobs[r], bytes[r]);
+		RB_TRY(agreed_check(o, r, &w));
+	}
+	return RUBATO_OK;
+}
+#endif
 
 /* This rank's blob for transport i, and everybody's in its place. */
 static rubato_status blobs_exchange(struct opening *o, uint32_t i)
@@ -399,6 +454,8 @@ static rubato_status routes_find(struct opening *o)
 		uint8_t verdict;
 
 #ifdef RB_HAVE_UCX
+		if (o->transports[i] == &rb_transport_ucx && i == 0)
+			RB_TRY(agreed_exchange(o));
 		if (o->transports[i] == &rb_transport_ucx)
 			RB_TRY(rb_interfaces_choose(o->bootstrap, o->comm->config->interface.text,
 						    o->deadline_ns, o->devices,

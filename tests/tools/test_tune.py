@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """test_tune.py RUBATO-BENCH RUBATO-RUN RUBATO-SIM -- profiles: what --tune writes is read by the
-library and by the simulator, and ranks that read different ones are told so."""
+library and by the simulator, and ranks that read different ones are told so, as are those whose
+other settings differ."""
 
 import os
 import pathlib
@@ -105,6 +106,30 @@ class Profile(unittest.TestCase):
         got = run(*job, f"{some}; {barrier}")
         self.assertRegex(got.stderr.decode(),
                          r"ranks (1 and [02]|[02] and 1) differ in what RUBATO_PROFILE says")
+
+    def test_settings_that_differ_are_named(self):
+        def said(variable, mine, others):
+            """By rank 1 of three and by the others; each tells its own."""
+            choice = f"test $RUBATO_RANK = 1 && v={mine} || v={others}"
+            got = run(RUN, "--keep-going", "-n", 3, "sh", "-c",
+                      f"{choice}; {variable}=$v exec '{BENCH}' barrier -w 0 -t 1")
+            self.assertNotEqual(got.returncode, 0)
+            text = got.stderr.decode()
+            return text, r"ranks %s and %s differ in " + variable + ": %s"
+
+        for variable, mine, others in (("CHUNK", 4096, 8192), ("MEASURE", 0, 1)):
+            text, form = said(f"RUBATO_{variable}", mine, others)
+            self.assertRegex(text, form % (1, "[02]", f"{mine} and {others}"))
+            self.assertRegex(text, form % ("[02]", 1, f"{others} and {mine}"))
+        pairs = [("ALGORITHM", "barrier=flat", "allreduce=ring"), ("TRANSPORT", "auto", "shm")]
+        if b"without UCX" not in run(BENCH, "barrier", "-n", 2, "--transport", "ucx", *FEW).stderr:
+            # Over UCX devices are exchanged first, of which the others know nothing.
+            pairs += [("TRANSPORT", mine, others) for mine, others in (
+                ("tcp", "shm"), ("shm", "ucx"), ("tcp", "ucx"), ("shm,ucx", "ucx"))]
+        for variable, mine, others in pairs:
+            text, form = said(f"RUBATO_{variable}", mine, others)
+            self.assertRegex(text, form % (1, "[02]", f"{mine} on rank 1"))
+            self.assertRegex(text, form % ("[02]", 1, f"{others} on rank [02]"))
 
     def test_what_is_wrong_is_said(self):
         bad = self.write("bad", "turn 1us\nturns 2us\n")
