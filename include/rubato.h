@@ -427,8 +427,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_recv(rubato_comm *comm, void *b
  * Buffers belong to the library from start until the operation is complete. Creation waits for all
  * ranks and compares what they make: MISMATCH when they differ, then the communicator is poisoned.
  * It also binds them: where buffers are and how they are written is exchanged then, and not again
- * when operations are started. A start meets the others' starts of the same operation, and no
- * blocking call: who makes that instead ends at its deadline with MISMATCH.
+ * when operations are started. Starts meet the others' starts of the same operation, creations
+ * their creations, and no blocking call: who makes that instead ends at its deadline, MISMATCH.
  */
 /* rubato_allreduce as a persistent operation, which rubato_start starts and rubato_op_free ends. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_allreduce(rubato_comm *comm, const void *in,

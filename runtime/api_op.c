@@ -78,7 +78,7 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 			(void)rb_run_way(engine, rb_op_current(op), way, sizeof(way));
 		}
 		if (!look)
-			(void)rb_unmatched_ahead(op->comm, ahead, sizeof(ahead));
+			(void)rb_unmatched_ahead(op->comm, NULL, ahead, sizeof(ahead));
 		err = RB_FAIL(err, "%s is still in flight after %.3g s%s%s%s%s", name,
 			      (double)timeout_ns * 1e-9, absent[0] != '\0' ? ": waits for" : "",
 			      absent, way, ahead);

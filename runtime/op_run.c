@@ -11,6 +11,7 @@
 #include "runtime/op_exchange.h"
 #include "runtime/op_prepare.h"
 #include "runtime/op_stage.h"
+#include "runtime/unmatched.h"
 
 /* ---- Execution ---- */
 
@@ -205,17 +206,20 @@ rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns)
 	if (op->state == RB_OP_IDLE && op->status == RUBATO_OK && err == RUBATO_OK)
 		engine->in_flight--;
 	if (err != RUBATO_OK) {
-		char name[96], absent[128], way[RB_WAY_BYTES], text[RB_TEXT_BYTES];
+		char name[96], absent[128], way[RB_WAY_BYTES], ahead[192], text[RB_TEXT_BYTES];
 
+		rb_unmatched_look(op->comm);
+		RB_TRY(rb_engine_check(engine));
+		(void)rb_unmatched_ahead(op->comm, &op->exchange.run, ahead, sizeof(ahead));
 		(void)rb_signature_text(&op->signature, name, sizeof(name));
 		(void)rb_run_absent(&op->exchange.run, absent, sizeof(absent));
 		(void)rb_run_way(engine, &op->exchange.run, way, sizeof(way));
 		(void)snprintf(text, sizeof(text),
 			       "%s, number %llu: when it was made, rank %u waited for%s, which did "
-			       "not come%s",
+			       "not come%s%s",
 			       name, (unsigned long long)op->number, engine->rank,
-			       absent[0] != '\0' ? absent : " its own work", way);
-		rb_engine_poison(engine, err, text);
+			       absent[0] != '\0' ? absent : " its own work", ahead, way);
+		rb_engine_poison(engine, ahead[0] != '\0' ? RUBATO_ERR_MISMATCH : err, text);
 		return rb_engine_check(engine);
 	}
 	RB_TRY(op->status == RUBATO_OK ? RUBATO_OK : RB_FAIL(op->status, "%s", op->failure));

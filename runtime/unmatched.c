@@ -12,9 +12,10 @@
 
 struct look {
 	struct rubato_comm *comm;
-	bool ending;    /* No rank calls anything any more. */
-	uint32_t peer;  /* Whose message it was. */
-	bool finalizes; /* One of the two. */
+	const struct rb_run *run; /* Messages of those that it waits for, only; NULL: of all. */
+	bool ending;              /* No rank calls anything any more. */
+	uint32_t peer;            /* Whose message it was. */
+	bool finalizes;           /* One of the two. */
 	char text[256];
 	bool fault; /* Ours, not the callers'. */
 	struct {    /* Probes that have told all they can. */
@@ -216,35 +217,6 @@ rubato_status rb_unmatched_end(struct rubato_comm *comm)
 
 /* ---- Calls that this rank has yet to make ---- */
 
-static bool is_ahead(void *arg, uint32_t peer, struct rb_tag tag, const struct rb_signature *theirs)
-{
-	struct look *look = arg;
-	enum rb_tag_class tag_class = rb_tag_class_of(tag);
-	uint64_t number = rb_tag_number_of(tag);
-	char other[96];
-
-	if ((tag_class != RB_TAG_ONESHOT && tag_class != RB_TAG_EXCHANGE &&
-	     tag_class != RB_TAG_PROBE_ONESHOT) ||
-	    number < look->comm->oneshots.sequence)
-		return false;
-	(void)snprintf(look->text, sizeof(look->text),
-		       "; rank %u is in %s, call %llu, which rank %u has not called", peer,
-		       rb_signature_text(theirs, other, sizeof(other)), (unsigned long long)number,
-		       look->comm->engine.rank);
-	return true;
-}
-
-char *rb_unmatched_ahead(struct rubato_comm *comm, char *text, size_t text_bytes)
-{
-	struct look look = { .comm = comm };
-	struct rb_engine *engine = &comm->engine;
-
-	for (uint32_t i = 0; i < engine->endpoint_count && look.text[0] == '\0'; i++)
-		(void)engine->endpoints[i]->ops->unmatched(engine->endpoints[i], is_ahead, &look);
-	(void)snprintf(text, text_bytes, "%s", look.text);
-	return text;
-}
-
 static bool run_awaits(const struct rb_run *run, uint32_t peer)
 {
 	for (const struct rb_slot *slot = run->slots; slot != NULL; slot = slot->next)
@@ -254,24 +226,58 @@ static bool run_awaits(const struct rb_run *run, uint32_t peer)
 	return false;
 }
 
-static bool is_persistent_start(void *arg, uint32_t peer, struct rb_tag tag,
-				const struct rb_signature *theirs)
+static bool is_ahead(void *arg, uint32_t peer, struct rb_tag tag, const struct rb_signature *theirs)
+{
+	struct look *look = arg;
+	enum rb_tag_class tag_class = rb_tag_class_of(tag);
+	uint64_t number = rb_tag_number_of(tag);
+	char other[96];
+
+	if ((tag_class != RB_TAG_ONESHOT && tag_class != RB_TAG_EXCHANGE &&
+	     tag_class != RB_TAG_PROBE_ONESHOT) ||
+	    number < look->comm->oneshots.sequence ||
+	    (look->run != NULL && !run_awaits(look->run, peer)))
+		return false;
+	(void)snprintf(look->text, sizeof(look->text),
+		       "; rank %u is in %s, call %llu, which rank %u has not called", peer,
+		       rb_signature_text(theirs, other, sizeof(other)), (unsigned long long)number,
+		       look->comm->engine.rank);
+	return true;
+}
+
+char *rb_unmatched_ahead(struct rubato_comm *comm, const struct rb_run *run, char *text,
+			 size_t text_bytes)
+{
+	struct look look = { .comm = comm, .run = run };
+	struct rb_engine *engine = &comm->engine;
+
+	for (uint32_t i = 0; i < engine->endpoint_count && look.text[0] == '\0'; i++)
+		(void)engine->endpoints[i]->ops->unmatched(engine->endpoints[i], is_ahead, &look);
+	(void)snprintf(text, text_bytes, "%s", look.text);
+	return text;
+}
+
+static bool is_persistent(void *arg, uint32_t peer, struct rb_tag tag,
+			  const struct rb_signature *theirs)
 {
 	struct look *look = arg;
 	enum rb_tag_class tag_class = rb_tag_class_of(tag);
 	const struct rubato_op *call = look->comm->oneshots.op, *op;
 	char other[96];
 
+	uint64_t number = rb_tag_number_of(tag);
+	bool made = number < look->comm->persistent_sequence;
+
 	if ((tag_class != RB_TAG_PERSISTENT && tag_class != RB_TAG_PROBE_PERSISTENT) ||
-	    theirs->kind != call->signature.kind ||
 	    !run_awaits(rb_op_current((struct rubato_op *)(uintptr_t)call), peer))
 		return false;
-	op = rb_op_find(look->comm, rb_tag_number_of(tag));
-	if (op == NULL || rb_tag_lead(tag, op->instance) <= 0)
+	op = made ? rb_op_find(look->comm, number) : NULL;
+	if (made && (op == NULL || theirs->kind != call->signature.kind ||
+		     rb_tag_lead(tag, op->instance) <= 0))
 		return false;
 	(void)snprintf(look->text, sizeof(look->text),
-		       "; rank %u has started persistent operation %llu, %s, which rank %u has not",
-		       peer, (unsigned long long)op->number,
+		       "; rank %u %s persistent operation %llu, %s, which rank %u has not", peer,
+		       made ? "has started" : "makes", (unsigned long long)number,
 		       rb_signature_text(theirs, other, sizeof(other)), look->comm->engine.rank);
 	return true;
 }
@@ -282,8 +288,8 @@ char *rb_unmatched_persistent(struct rubato_comm *comm, char *text, size_t text_
 	struct rb_engine *engine = &comm->engine;
 
 	for (uint32_t i = 0; i < engine->endpoint_count && look.text[0] == '\0'; i++)
-		(void)engine->endpoints[i]->ops->unmatched(engine->endpoints[i],
-							   is_persistent_start, &look);
+		(void)engine->endpoints[i]->ops->unmatched(engine->endpoints[i], is_persistent,
+							   &look);
 	(void)snprintf(text, text_bytes, "%s", look.text);
 	return text;
 }

@@ -21,11 +21,13 @@ void rb_unmatched_look(struct rubato_comm *comm);
 /* The same when all ranks have come to the end: then nothing may be left. */
 RB_NODISCARD rubato_status rb_unmatched_end(struct rubato_comm *comm);
 /* "; rank 2 is in barrier, call 3, which rank 0 has not called", if a message tells of one; else
- * nothing. Returns text. */
-char *rb_unmatched_ahead(struct rubato_comm *comm, char *text, size_t text_bytes);
+ * nothing. `run`: of those that it waits for, only; NULL: of all. Returns text. */
+char *rb_unmatched_ahead(struct rubato_comm *comm, const struct rb_run *run, char *text,
+			 size_t text_bytes);
 /* "; rank 0 has started persistent operation 3, allreduce ..., which rank 1 has not", if a rank
- * that the blocking call in flight waits for has begun the persistent form of it; else nothing.
- * Only a deadline makes that an error: another thread may yet start it here. Returns text. */
+ * that the blocking call in flight waits for has begun the persistent form of it, or "makes" one,
+ * of whatever kind, if it waits in there; else nothing. Only a deadline makes that an error:
+ * another thread may yet do so here. Returns text. */
 char *rb_unmatched_persistent(struct rubato_comm *comm, char *text, size_t text_bytes);
 
 #endif

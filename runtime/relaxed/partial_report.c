@@ -188,7 +188,7 @@ rubato_status rb_partial_timeout_fail(struct rubato_partial *p, uint64_t timeout
 		(double)timeout_ns * 1e-9, view.need, view.live,
 		p->config.nodes != NULL ? "nodes" : "ranks", out_text(p, out, sizeof(out)),
 		rb_partial_absent(p, absent, sizeof(absent)),
-		rb_unmatched_ahead(p->comm, calls, sizeof(calls)),
+		rb_unmatched_ahead(p->comm, NULL, calls, sizeof(calls)),
 		partials_text(p->comm, p, others, sizeof(others)));
 }
 

@@ -141,6 +141,65 @@ START_TEST(both_sides_learn)
 }
 END_TEST
 
+/* ---- One makes a persistent operation, where another calls one ---- */
+
+static const struct side called[] = { COUNT(ALLGATHER, 1, 0), COUNT(ALLGATHER, 100000, 0),
+				      COUNT(SPLIT, 0, 0), COUNT(BARRIER, 0, 0) };
+#define CALLED (sizeof(called) / sizeof(called[0]))
+#ifdef RB_HAVE_UCX
+#define MADE_TRIALS (2 * (int)CALLED + 2)
+#else
+#define MADE_TRIALS (2 * (int)CALLED)
+#endif
+
+static rubato_status made_main(rubato_comm *comm, void *arg)
+{
+	uint32_t maker = *(const uint32_t *)arg % 2, which = *(const uint32_t *)arg / 2;
+	float *in = calloc(ELEMENTS, 4), *out = calloc(ELEMENTS, 4);
+	bool makes = rubato_rank(comm) == maker;
+	rubato_op *op = NULL;
+	rubato_status err;
+	char text[400], wanted[2][64];
+
+	RB_TRY(rubato_barrier(comm));
+	/* Neither is sure before: another thread may yet make the same here. */
+	RB_TRY(rubato_set_timeout(comm, 1000000000));
+	if (makes && which % 2 == 0)
+		err = rubato_op_barrier(comm, &op);
+	else if (makes)
+		err = rubato_op_allreduce(comm, in, out, 9, RUBATO_FLOAT32, RUBATO_SUM, &op);
+	else
+		err = call(comm, &called[which], in, out);
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	(void)rubato_finalize(comm);
+	free(in);
+	free(out);
+	/* Whose deadline came first: one of two sentences, each with both sides. */
+	(void)snprintf(wanted[0], sizeof(wanted[0]), "; rank %u makes persistent operation 0, %s",
+		       maker, which % 2 == 0 ? "barrier" : "allreduce float32 x 9 sum");
+	(void)snprintf(wanted[1], sizeof(wanted[1]), "; rank %u is in %s", 1 - maker,
+		       rb_kind_name(called[which].kind));
+	if (err != RUBATO_ERR_MISMATCH ||
+	    (strstr(text, wanted[0]) == NULL && strstr(text, wanted[1]) == NULL))
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "rank %u: %s: %s", rubato_rank(comm),
+			       rubato_status_name(err), text);
+	return RUBATO_OK;
+}
+
+START_TEST(to_make_is_not_to_call)
+{
+	const struct rb_transport_ops *transports[] = { &rb_transport_shm, NULL };
+	uint32_t which = (uint32_t)_i % (2 * CALLED);
+
+#ifdef RB_HAVE_UCX
+	if ((uint32_t)_i >= 2 * CALLED)
+		transports[0] = &rb_transport_ucx;
+#endif
+	ck_assert_msg(local_run_raw(2, transports, made_main, &which, NULL) == RUBATO_OK, "%u: %s",
+		      which, rubato_error_text());
+}
+END_TEST
+
 #define MANY 16u /* Two that differ, and of the others one that is neighbour of neither. */
 #define FAR 3u
 
@@ -251,6 +310,7 @@ int main(void)
 	tcase_set_timeout(tc, 100);
 	tcase_add_loop_test(tc, both_sides_learn, 0, 2 * (int)ROWS);
 	tcase_add_loop_test(tc, who_sees_them_go_learns_why, 0, PARTINGS);
+	tcase_add_loop_test(tc, to_make_is_not_to_call, 0, MADE_TRIALS);
 	tcase_add_test(tc, arguments_are_refused);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
