@@ -23,6 +23,11 @@ void rb_lock_init(struct rb_lock *lock);
 bool rb_lock_try(struct rb_lock *lock);
 void rb_lock_take(struct rb_lock *lock);
 void rb_lock_drop(struct rb_lock *lock);
+/* By some thread: for assertions. */
+static inline bool rb_lock_is_held(const struct rb_lock *lock)
+{
+	return atomic_load_explicit(&lock->word, memory_order_relaxed) != 0;
+}
 
 /* Sleeps while *word == seen, at most until deadline_ns (rb_clock_ns); false: the deadline
  * passed. */

@@ -209,16 +209,20 @@ static rubato_status sets_find(struct rubato_comm *comm, struct rb_bootstrap *bo
 	uint8_t bytes[SET_BYTES];
 	rubato_status err;
 
+	rb_engine_enter(&comm->engine);
 	if (comm->engine.endpoints[0]->ops->word_of != NULL &&
 	    rb_memory_alloc(&comm->memory, PROBE_BYTES, &probe) != RUBATO_OK)
 		probe = NULL; /* Then this rank maps nobody. */
+	rb_engine_leave(&comm->engine);
 	err = words_exchange(comm, bootstrap, deadline_ns, probe, &own);
 	if (err == RUBATO_OK) {
 		own_write(comm, &own, here, bytes);
 		err = sets_exchange(comm, bootstrap, deadline_ns, bytes, said);
 	}
+	rb_engine_enter(&comm->engine);
 	if (probe != NULL) /* Peers that tell what they saw look at it no more. */
 		rb_memory_drop(&comm->memory, probe);
+	rb_engine_leave(&comm->engine);
 	return err;
 }
 

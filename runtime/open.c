@@ -797,12 +797,19 @@ static uint32_t blames_find(const struct opening *o)
 
 	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX && blames == 0; i++)
 		blames = o->opened[i] != NULL ? o->opened[i]->blames : 0;
-	return blames > 0 ? blames : o->comm->engine.losses.blames;
+	if (blames > 0)
+		return blames;
+	rb_engine_enter(&o->comm->engine); /* The progress thread may be there already. */
+	blames = o->comm->engine.losses.blames;
+	rb_engine_leave(&o->comm->engine);
+	return blames;
 }
 
 static void blames_tell(struct opening *o, uint32_t blames)
 {
+	rb_engine_enter(&o->comm->engine);
 	o->comm->engine.losses.blames = blames;
+	rb_engine_leave(&o->comm->engine);
 	for (uint32_t i = 0; i < RB_ENDPOINTS_MAX; i++)
 		if (o->opened[i] != NULL)
 			o->opened[i]->blames = blames;

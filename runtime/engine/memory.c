@@ -33,6 +33,7 @@ rubato_status rb_memory_alloc(struct rb_memories *memories, size_t size_bytes,
 	size_t bytes = size_bytes > 0 ? size_bytes : 1;
 	rubato_status err;
 
+	RB_ASSERT(rb_lock_is_held(&memories->engine->lock));
 	if (memory == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "alloc: %zu bytes", sizeof(*memory));
 	err = first->ops->region_alloc(first, bytes, &memory->regions[0]);
@@ -74,6 +75,7 @@ rubato_status rb_memory_add(struct rb_memories *memories, void *base, size_t siz
 {
 	struct rb_memory *memory = calloc(1, sizeof(*memory));
 
+	RB_ASSERT(rb_lock_is_held(&memories->engine->lock));
 	if (memory == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "register: %zu bytes", sizeof(*memory));
 	memory->base = base;

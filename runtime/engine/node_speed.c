@@ -150,6 +150,20 @@ static void places_find(struct probe *p)
 
 /* ---- Steps ---- */
 
+/* That peers may map. Its word; 0: there is none. */
+static uint64_t shared_alloc(struct probe *p)
+{
+	struct rb_engine *engine = p->where->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+	uint64_t word = 0;
+
+	rb_engine_enter(engine);
+	if (rb_memory_alloc(p->where->memories, PIECES * PIECE_BYTES, &p->shared) == RUBATO_OK)
+		word = ep->ops->word_of(ep, p->shared->base, PIECES * PIECE_BYTES);
+	rb_engine_leave(engine);
+	return word;
+}
+
 /* Without the memory for it this rank measures nothing. */
 static void probe_open(struct probe *p, struct filled *filled)
 {
@@ -162,19 +176,33 @@ static void probe_open(struct probe *p, struct filled *filled)
 	if (p->own == NULL)
 		return;
 	memset(p->own, 1, PIECES * PIECE_BYTES);
-	if (p->neighbour == p->where->engine->rank || ops->word_of == NULL ||
-	    rb_memory_alloc(p->where->memories, PIECES * PIECE_BYTES, &p->shared) != RUBATO_OK)
+	if (p->neighbour == p->where->engine->rank || ops->word_of == NULL)
+		return;
+	filled->word = shared_alloc(p);
+	if (p->shared == NULL)
 		return;
 	memset(p->shared->base, 2, PIECES * PIECE_BYTES);
 	filled->cpu = rb_cpu_here();
-	filled->word =
-		ops->word_of(p->where->engine->endpoints[0], p->shared->base, PIECES * PIECE_BYTES);
+}
+
+static void neighbour_map(struct probe *p, uint64_t word)
+{
+	struct rb_engine *engine = p->where->engine;
+	struct rb_endpoint *ep = engine->endpoints[0];
+
+	if (word == 0 || p->neighbour == engine->rank || ep->ops->word_map == NULL)
+		return;
+	rb_engine_enter(engine);
+	p->theirs = ep->ops->word_map(ep, p->neighbour, word, PIECES * PIECE_BYTES);
+	rb_engine_leave(engine);
 }
 
 static void probe_close(struct probe *p)
 {
+	rb_engine_enter(p->where->engine);
 	if (p->shared != NULL)
 		rb_memory_drop(p->where->memories, p->shared);
+	rb_engine_leave(p->where->engine);
 	free(p->own);
 }
 
@@ -380,7 +408,6 @@ static void speed_fill(const struct alone *alone, double memory, struct rb_node_
 static rubato_status steps(struct probe *p, struct rb_bootstrap *bootstrap, uint64_t deadline_ns,
 			   struct rb_node_speed *speed)
 {
-	struct rb_endpoint *ep = p->where->engine->endpoints[0];
 	const void *const *blobs;
 	const size_t *bytes;
 	struct filled filled;
@@ -393,8 +420,7 @@ static rubato_status steps(struct probe *p, struct rb_bootstrap *bootstrap, uint
 	RB_TRY(blob_check(bytes[p->neighbour], sizeof(filled), p->neighbour));
 	memcpy(&filled, blobs[p->neighbour], sizeof(filled));
 	p->their_cpu = filled.cpu;
-	if (filled.word != 0 && p->neighbour != p->where->engine->rank && ep->ops->word_map != NULL)
-		p->theirs = ep->ops->word_map(ep, p->neighbour, filled.word, PIECES * PIECE_BYTES);
+	neighbour_map(p, filled.word);
 	RB_TRY(alone_measure(p, deadline_ns, &alone));
 	RB_TRY(bootstrap->allgather(bootstrap, &alone, sizeof(alone), &blobs, &bytes, deadline_ns));
 	RB_TRY(alone_join(p, blobs, bytes, &alone));
