@@ -2,6 +2,7 @@
 #include "programs/replace.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,21 +14,40 @@ bool replacement_fits(const char *path)
 	return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
+/* Of a link: it stays, and the regular file that it leads to is replaced, if there is one. But one
+ * like /dev/stdout leads to what is open, and written by others, too. */
+static void lead(char *path, size_t path_bytes)
+{
+	bool open = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+	char *end = open ? NULL : realpath(path, NULL);
+
+	if (end != NULL && strlen(end) < path_bytes && replacement_fits(end))
+		(void)snprintf(path, path_bytes, "%s", end);
+	free(end);
+}
+
 bool replacement_open(struct replacement *r, const char *path)
 {
+	bool fits = replacement_fits(path);
+
 	if (strlen(path) >= sizeof(r->path)) {
 		errno = ENAMETOOLONG;
 		return false;
 	}
 	(void)snprintf(r->path, sizeof(r->path), "%s", path);
-	r->beside[0] = '\0';
-	if (!replacement_fits(path)) {
-		r->file = fopen(path, "we");
-		return r->file != NULL;
+	if (!fits)
+		lead(r->path, sizeof(r->path));
+	r->file = NULL;
+	if (replacement_fits(r->path)) {
+		(void)snprintf(r->beside, sizeof(r->beside), "%s.%ld.part", r->path,
+			       (long)getpid());
+		(void)unlink(r->beside); /* A process of this number's that was killed. */
+		r->file = fopen(r->beside, "wxe");
 	}
-	(void)snprintf(r->beside, sizeof(r->beside), "%s.%ld.part", path, (long)getpid());
-	(void)unlink(r->beside); /* A process of this number's that was killed. */
-	r->file = fopen(r->beside, "wxe");
+	if (r->file == NULL && !fits) { /* Nor may a link's folder be ours. */
+		r->beside[0] = '\0';
+		r->file = fopen(path, "we");
+	}
 	return r->file != NULL;
 }
 

@@ -13,8 +13,10 @@ struct replacement {
 	char beside[REPLACE_PATH_BYTES + 32]; /* "": `path` is written as it is. */
 };
 
-/* Whether `path` is, or will be, a regular file. What is none is written as it is: who is root and
- * names a device would have a file in its place, and who names a link has a reason to. */
+/* Whether `path` is, or will be, a regular file. What is none stays what it is: who is root and
+ * names a device would have a file in its place, and who names a link has a reason to. The regular
+ * file that a link leads to is replaced, where its folder allows that; all else is written as it
+ * is, and not whole or not at all. */
 bool replacement_fits(const char *path);
 /* False: errno says why, and there is nothing to close. */
 bool replacement_open(struct replacement *replacement, const char *path);

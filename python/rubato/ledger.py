@@ -18,9 +18,12 @@ class Ledger:
 
     def __init__(self, path: Union[str, os.PathLike]):
         self._path = pathlib.Path(path)
+        opened = self._path.parts[:2] in (("/", "dev"), ("/", "proc"))  # As /dev/stdout is.
+        if self._path.is_symlink() and self._path.is_file() and not opened:
+            self._path = self._path.resolve()  # The link stays.
         self._part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         if self._path.is_symlink() or self._path.exists() and not self._path.is_file():
-            self._part = self._path  # A device, a pipe or a link is written as it is.
+            self._part = self._path  # A device, a pipe, a link to one or to nothing.
         self._file = open(self._part, "w", encoding="utf-8")
         self._updates = 0
 

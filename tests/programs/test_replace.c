@@ -139,9 +139,36 @@ START_TEST(pipes_and_links_stay)
 	ck_assert_int_eq(symlink(target, path), 0);
 	ck_assert_int_eq(put("linked", true), 0);
 	ck_assert_str_eq(content(), "linked");
+	ck_assert_int_eq(put("half", false), 0);
+	ck_assert_str_eq(content(), "linked"); /* Whole or not at all, there too. */
+	ck_assert_int_eq(put("again", true), 0);
+	ck_assert_str_eq(content(), "again");
 	ck_assert_int_eq(lstat(path, &there), 0);
 	ck_assert(S_ISLNK(there.st_mode));
 	ck_assert_int_eq(unlink(target), 0);
+}
+END_TEST
+
+/* As /dev/stdout is, where it is a file. */
+START_TEST(what_is_open_is_not_replaced)
+{
+	struct stat before, after;
+	struct replacement r;
+	char name[32];
+	int fd;
+
+	ck_assert_int_eq(put("before", true), 0);
+	fd = open(path, O_WRONLY);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fstat(fd, &before), 0);
+	(void)snprintf(name, sizeof(name), "/dev/fd/%d", fd);
+	ck_assert(replacement_open(&r, name));
+	ck_assert_int_ge(fputs("after", r.file), 0);
+	ck_assert_int_eq(replacement_close(&r, true), 0);
+	ck_assert_str_eq(content(), "after");
+	ck_assert_int_eq(stat(path, &after), 0);
+	ck_assert_uint_eq(before.st_ino, after.st_ino);
+	ck_assert_int_eq(close(fd), 0);
 }
 END_TEST
 
@@ -193,6 +220,7 @@ int main(void)
 	tcase_add_test(tc, left_over_from_a_process_of_this_number);
 	tcase_add_test(tc, what_cannot_be_opened);
 	tcase_add_test(tc, pipes_and_links_stay);
+	tcase_add_test(tc, what_is_open_is_not_replaced);
 	tcase_add_test(tc, a_full_device_is_said);
 	tcase_add_test(tc, lines_of_a_ledger);
 	return check_main("replace", tc);

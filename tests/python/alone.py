@@ -98,6 +98,11 @@ class Alone(unittest.TestCase):
                 ledger.average(range(2), step=4, period=4)
             self.assertTrue(link.is_symlink())
             self.assertIn('"ranks":[0,1]', link.read_text())
+            with self.assertRaises(KeyError), rubato.Ledger(link) as ledger:
+                ledger.average(range(3), step=4, period=4)
+                raise KeyError
+            self.assertTrue(link.is_symlink())
+            self.assertIn('"ranks":[0,1]', link.read_text())  # As before.
             link.unlink()
             link.symlink_to("/dev/full")
             with self.assertRaises(OSError), rubato.Ledger(link) as ledger:
