@@ -159,14 +159,24 @@ static void datagram_send(struct rb_verbs *vb, struct rb_verbs_link *link)
 	datagram_post(vb, link, &greeting);
 }
 
+static const char *asked_text(const struct rb_verbs_link *link, char *text, size_t text_bytes)
+{
+	char own[160], gid[RB_VERBS_GID_BYTES];
+
+	(void)snprintf(text, text_bytes, "GID %s, asked by %s", rb_verbs_gid_text(&link->gid, gid),
+		       rb_verbs_port_text(&link->rail->port, own, sizeof(own)));
+	return text;
+}
+
 static void gave_up(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	char reason[RB_VERBS_REASON_BYTES];
+	char reason[RB_VERBS_REASON_BYTES], where[RB_VERBS_REASON_BYTES];
 
 	if (peer->live > 0) /* It was connected: no datagram of its speaks for it any more. */
 		return;
 	peer->gave_up = true;
-	(void)snprintf(reason, sizeof(reason), "rank %u: it gave up", peer->rank);
+	(void)snprintf(reason, sizeof(reason), "rank %u: it gave up; it is at %.160s", peer->rank,
+		       asked_text(&peer->links[0], where, sizeof(where)));
 	rb_verbs_lose(vb, peer->rank, reason);
 }
 
@@ -533,12 +543,10 @@ static uint32_t missing(const struct rb_verbs *vb, bool some, char *text, size_t
 static rubato_status too_late(const struct rb_verbs *vb, const char *ranks, uint32_t first)
 {
 	const struct rb_verbs_link *link = &vb->peers[first].links[0];
-	char own[160], gid[RB_VERBS_GID_BYTES];
+	char where[RB_VERBS_REASON_BYTES];
 
-	return RB_FAIL(RUBATO_ERR_TIMEOUT,
-		       "verbs: no answer from ranks %s; the first is at GID %s, asked by %s%s%s",
-		       ranks, rb_verbs_gid_text(&link->gid, gid),
-		       rb_verbs_port_text(&link->rail->port, own, sizeof(own)),
+	return RB_FAIL(RUBATO_ERR_TIMEOUT, "verbs: no answer from ranks %s; the first is at %s%s%s",
+		       ranks, asked_text(link, where, sizeof(where)),
 		       link->refusal[0] != '\0' ? ": " : "", link->refusal);
 }
 
