@@ -47,7 +47,10 @@ static bool lock_byte(int fd, short type, off_t byte, bool wait)
 {
 	struct flock lock = { .l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
 
-	return fcntl(fd, wait ? F_SETLKW : F_SETLK, &lock) == 0;
+	while (fcntl(fd, wait ? F_SETLKW : F_SETLK, &lock) != 0)
+		if (errno != EINTR) /* A signal of the application's. */
+			return false;
+	return true;
 }
 
 static void world_make(struct world *world)
