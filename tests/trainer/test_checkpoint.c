@@ -429,6 +429,35 @@ START_TEST(a_killed_run_is_resumed)
 }
 END_TEST
 
+/* Killed before the oldest of three was removed, or while one was, or while one was written. */
+START_TEST(what_a_killed_run_has_left_is_removed)
+{
+	static const char line[] = RUN KEPT MLP "--ranks 2 --no-report --out a ";
+	char more[512];
+
+	line_succeed(train, line);
+	ck_assert_uint_eq(folder_count("ck"), 2);
+	ck_assert_int_eq(rename("ck/step-40", "kept"), 0);
+	ck_assert_int_eq(system("cp -r ck/step-30 ck/step-20 && cp -r ck/step-30 ck/step-10 && "
+				"rm ck/step-10/manifest.ckpt ck/step-10/rank-0.ckpt && "
+				"cp -r ck/step-10 ck/step-5 && cp -r ck/step-10 ck/step-6 && "
+				"mv ck/step-5/rank-1.ckpt ck/step-5/rank-1.ckpt.part && "
+				"touch ck/step-6/manifest.ckpt.damaged ck/other && "
+				"mv kept ck/step-40"),
+			 0);
+	snprintf(more, sizeof(more), "%s--resume", line);
+	line_succeed(train, more);
+	ck_assert_int_eq(access("ck/step-40/manifest.ckpt", F_OK), 0);
+	ck_assert_int_eq(access("ck/step-30/manifest.ckpt", F_OK), 0);
+	ck_assert_int_ne(access("ck/step-20", F_OK), 0);
+	ck_assert_int_ne(access("ck/step-10", F_OK), 0);
+	ck_assert_int_ne(access("ck/step-5", F_OK), 0);
+	/* Somebody may want to look at it. */
+	ck_assert_int_eq(access("ck/step-6/rank-1.ckpt", F_OK), 0);
+	ck_assert_int_eq(access("ck/other", F_OK), 0);
+}
+END_TEST
+
 #define SHORT "--model logistic --batch 4 --steps 6 --checkpoint-every 3 --checkpoint ck "
 
 static void damage(const char *path, size_t at)
@@ -632,6 +661,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, every_rule_is_resumed);
 	tcase_add_loop_test(tests, a_resumed_run_ends_with_the_same_bits, 0, 2 * RULE_COUNT);
 	tcase_add_test(tests, a_killed_run_is_resumed);
+	tcase_add_test(tests, what_a_killed_run_has_left_is_removed);
 	if (!test_is_threads_only()) {
 		tcase_add_loop_test(tests, a_resumed_simulation_is_the_same_run, 0, TIMELY_COUNT);
 		tcase_add_loop_test(tests, a_run_is_extended, 0, TIMELY_COUNT + RULE_COUNT);

@@ -49,9 +49,19 @@ static void add_step(struct tr_checkpoints *c, uint64_t step)
 	c->steps[at] = step;
 }
 
+static bool is_step(const char *name, uint64_t *step)
+{
+	char *end;
+
+	if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+		return false;
+	*step = strtoull(name + 5, &end, 10);
+	return *end == '\0';
+}
+
 static rubato_status scan(struct tr_checkpoints *c, struct tr_error *error)
 {
-	char path[TR_PATH_BYTES], *end;
+	char path[TR_PATH_BYTES];
 	struct dirent *entry;
 	DIR *dir = opendir(c->folder);
 
@@ -59,14 +69,10 @@ static rubato_status scan(struct tr_checkpoints *c, struct tr_error *error)
 		return tr_fail(error, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
 			       strerror(errno));
 	while (dir != NULL && (entry = readdir(dir)) != NULL) {
-		uint64_t step = 0;
+		uint64_t step;
 
-		if (strncmp(entry->d_name, "step-", 5) != 0 || entry->d_name[5] < '0' ||
-		    entry->d_name[5] > '9')
-			continue;
-		step = strtoull(entry->d_name + 5, &end, 10);
-		if (*end == '\0' && path_of(c, step, MANIFEST, path, error) == RUBATO_OK &&
-		    access(path, F_OK) == 0)
+		if (is_step(entry->d_name, &step) &&
+		    path_of(c, step, MANIFEST, path, error) == RUBATO_OK && access(path, F_OK) == 0)
 			add_step(c, step);
 	}
 	if (dir != NULL)
@@ -242,6 +248,89 @@ static rubato_status set_aside(const struct tr_checkpoints *c, struct tr_error *
 	return RUBATO_OK;
 }
 
+/* ---- Remove ---- */
+
+/* This rank's file. What cannot be removed stays: it does no harm. */
+static void remove_file(const struct tr_checkpoints *c, uint64_t step)
+{
+	struct tr_error error;
+	char path[TR_PATH_BYTES];
+
+	if (path_of(c, step, rubato_rank(c->comm), path, &error) != RUBATO_OK)
+		return;
+	(void)unlink(path);
+	*strrchr(path, '/') = '\0';
+	(void)rmdir(path); /* The last to come succeeds. */
+}
+
+/* Its manifest goes first, so that what is left halfway is no checkpoint. */
+static rubato_status remove_oldest(struct tr_checkpoints *c, struct tr_error *error)
+{
+	uint64_t step = c->steps[0];
+	char path[TR_PATH_BYTES];
+
+	c->count--;
+	memmove(c->steps, c->steps + 1, c->count * sizeof(c->steps[0]));
+	TR_TRY(path_of(c, step, MANIFEST, path, error));
+	if (rubato_rank(c->comm) == 0)
+		(void)unlink(path);
+	TR_TRY(tr_check(error, rubato_barrier(c->comm), "barrier"));
+	remove_file(c, step);
+	return RUBATO_OK;
+}
+
+/* What a rank that is killed leaves there: its file, whole or not. */
+static void remove_halves(const char *folder)
+{
+	char path[TR_PATH_BYTES];
+	struct dirent *entry;
+	DIR *dir = opendir(folder);
+
+	while (dir != NULL && (entry = readdir(dir)) != NULL)
+		if (strncmp(entry->d_name, "rank-", 5) == 0 &&
+		    (size_t)snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name) <
+			    sizeof(path))
+			(void)unlink(path);
+	if (dir != NULL)
+		closedir(dir);
+	(void)rmdir(folder);
+}
+
+/* Rank 0: folders older than what the run goes on from that are no checkpoints, since a run was
+ * killed while it wrote or removed them. No later step comes to them. */
+static void remove_left(const struct tr_checkpoints *c)
+{
+	char path[TR_PATH_BYTES], damaged[TR_PATH_BYTES + 8];
+	struct tr_error error;
+	struct dirent *entry;
+	DIR *dir = opendir(c->folder);
+
+	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		uint64_t step;
+
+		if (!is_step(entry->d_name, &step) || step >= tr_checkpoints_step(c) ||
+		    path_of(c, step, MANIFEST, path, &error) != RUBATO_OK)
+			continue;
+		snprintf(damaged, sizeof(damaged), "%s.damaged", path);
+		if (access(path, F_OK) == 0 || access(damaged, F_OK) == 0)
+			continue;
+		*strrchr(path, '/') = '\0';
+		remove_halves(path);
+	}
+	if (dir != NULL)
+		closedir(dir);
+}
+
+/* A run may have been killed when a checkpoint was there and the oldest one was not yet gone. */
+static rubato_status removals_end(struct tr_checkpoints *c, struct tr_error *error)
+{
+	if (c->count > TR_CHECKPOINTS_KEPT)
+		TR_TRY(remove_oldest(c, error));
+	if (rubato_rank(c->comm) == 0)
+		remove_left(c);
+	return RUBATO_OK;
+}
+
 rubato_status tr_checkpoints_begin(struct tr_checkpoints *c, tr_keep keep, void *arg,
 				   struct tr_error *error)
 {
@@ -251,7 +340,8 @@ rubato_status tr_checkpoints_begin(struct tr_checkpoints *c, tr_keep keep, void 
 		return RUBATO_OK;
 	if (c->resume) {
 		TR_TRY(tr_agree(c->comm, set_aside(c, error), error));
-		return load(c, keep, arg, error);
+		TR_TRY(load(c, keep, arg, error));
+		return removals_end(c, error);
 	}
 	if ((mkdir(c->folder, 0777) != 0 && errno != EEXIST) || access(c->folder, W_OK | X_OK) != 0)
 		err = tr_fail(error, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
@@ -288,35 +378,6 @@ static rubato_status write_file(const struct tr_checkpoints *c, uint64_t step, u
 		err = tr_archive_finish(archive, error);
 	tr_archive_close(archive);
 	return err;
-}
-
-/* This rank's file. What cannot be removed stays: it does no harm. */
-static void remove_file(const struct tr_checkpoints *c, uint64_t step)
-{
-	struct tr_error error;
-	char path[TR_PATH_BYTES];
-
-	if (path_of(c, step, rubato_rank(c->comm), path, &error) != RUBATO_OK)
-		return;
-	(void)unlink(path);
-	*strrchr(path, '/') = '\0';
-	(void)rmdir(path); /* The last to come succeeds. */
-}
-
-/* Its manifest goes first, so that what is left halfway is no checkpoint. */
-static rubato_status remove_oldest(struct tr_checkpoints *c, struct tr_error *error)
-{
-	uint64_t step = c->steps[0];
-	char path[TR_PATH_BYTES];
-
-	c->count--;
-	memmove(c->steps, c->steps + 1, c->count * sizeof(c->steps[0]));
-	TR_TRY(path_of(c, step, MANIFEST, path, error));
-	if (rubato_rank(c->comm) == 0)
-		(void)unlink(path);
-	TR_TRY(tr_check(error, rubato_barrier(c->comm), "barrier"));
-	remove_file(c, step);
-	return RUBATO_OK;
 }
 
 rubato_status tr_checkpoints_save(struct tr_checkpoints *c, uint64_t step, tr_keep keep, void *arg,
