@@ -6,7 +6,8 @@
  * them connected by rdmacm (verbs_rdmacm.c), until every peer's HELLO has come by the way that data
  * will take (verbs_make.c), and its own has arrived: a failure behind that nobody here would see,
  * while the peer waits. A rail by which a peer has not greeted some time after another one did is
- * left out, and said.
+ * left out, and said. The only one that fails once it has brought a HELLO is replaced by TCP, as
+ * later (verbs_spare.c).
  *
  * close(): BYE, or ABORT, goes behind everything that was complete, and is waited for until the
  * peer's device has acknowledged it. Then queue pairs go, then keys, then memory.
@@ -527,7 +528,8 @@ static uint32_t missing(const struct rb_verbs *vb, bool some, char *text, size_t
 		if (vb->peers[r].link_count == 0)
 			continue;
 		used++;
-		if (vb->peers[r].live > 0 || vb->peers[r].left || (some && vb->peers[r].lost))
+		if (vb->peers[r].live > 0 || vb->peers[r].by_tcp || vb->peers[r].left ||
+		    (some && vb->peers[r].lost))
 			continue;
 		*first = count == 0 ? r : *first;
 		if (at + 32 < text_bytes)
@@ -576,6 +578,13 @@ static bool is_unheard(const struct rb_verbs_link *link)
 	return link->state == RB_VERBS_LINK_LIVE && link->retired == RB_VERBS_COUNTS_FROM;
 }
 
+/* It has failed since, and the peer may wait here for what it did not bring. */
+static bool is_untold(const struct rb_verbs_link *link)
+{
+	return link->peer->by_tcp && (link->state == RB_VERBS_LINK_DRAINING || link->resume_owed ||
+				      rb_verbs_spare_owes(link->peer));
+}
+
 /* To all that have not answered. How many rails are missing though the peer is there. */
 static uint32_t greet(struct rb_verbs *vb, bool send)
 {
@@ -585,7 +594,7 @@ static uint32_t greet(struct rb_verbs *vb, bool send)
 		for (uint32_t i = 0; i < vb->peers[r].link_count; i++) {
 			struct rb_verbs_link *link = &vb->peers[r].links[i];
 
-			late += is_unheard(link);
+			late += is_unheard(link) || is_untold(link);
 			if (link->state != RB_VERBS_LINK_MAKING)
 				continue;
 			late += vb->peers[r].live > 0;

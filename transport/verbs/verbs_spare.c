@@ -62,7 +62,10 @@ struct rb_verbs_spare *rb_verbs_spare_of(struct rb_verbs_peer *peer)
 
 bool rb_verbs_spare_can(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
 {
-	return rb_verbs_ways_to(vb, peer->rank)->count > 0 && !vb->connecting && !vb->base.on_trial;
+	/* While connecting: of a peer that was met, by a rail or by what it says over TCP. */
+	bool met = !vb->connecting || peer->live > 0 || peer->spare != NULL;
+
+	return rb_verbs_ways_to(vb, peer->rank)->count > 0 && met && !vb->base.on_trial;
 }
 
 bool rb_verbs_spare_begin(struct rb_verbs *vb, struct rb_verbs_peer *peer, const char *why)

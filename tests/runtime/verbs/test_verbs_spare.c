@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -42,11 +43,14 @@ static struct rb_verbs_peer *peer_of(uint32_t rank)
 	return &((struct rb_verbs *)sides[rank].ep)->peers[1 - rank];
 }
 
+static _Thread_local uint32_t connecting; /* Of this thread the rank, + 1. */
+
 static void *connect_main(void *arg)
 {
 	const void *all[2] = { addresses[0], addresses[1] };
 	bool use[2] = { true, true };
 
+	connecting = 1 + (uint32_t)((struct side *)arg - sides);
 	ck_assert_int_eq(ops->connect(((struct side *)arg)->ep, all, address_bytes, use,
 				      rb_clock_ns() + LIMIT_NS),
 			 RUBATO_OK);
@@ -70,7 +74,7 @@ static void both(void *(*main)(void *))
 }
 
 /* `same_key`: both have the job's. */
-static void sides_open(bool same_key)
+static void sides_make(bool same_key)
 {
 	struct mock_config config;
 
@@ -90,6 +94,10 @@ static void sides_open(bool same_key)
 		side->where =
 			(struct rb_where) { side->region->base, RB_MEMORY_HOST, side->regions };
 	}
+}
+
+static void sides_meet(void)
+{
 	both(connect_main);
 	for (uint32_t r = 0; r < 2; r++) {
 		uint8_t key[RB_KEY_BYTES_MAX];
@@ -100,6 +108,12 @@ static void sides_open(bool same_key)
 		ck_assert_int_eq(ops->remote_open(sides[r].ep, 1 - r, key, bytes, &sides[r].remote),
 				 RUBATO_OK);
 	}
+}
+
+static void sides_open(bool same_key)
+{
+	sides_make(same_key);
+	sides_meet();
 }
 
 static void poll_both(void)
@@ -862,6 +876,40 @@ START_TEST(who_leaves_by_a_rail_after_tcp_has_left)
 }
 END_TEST
 
+/* ---- A rail that fails between greetings ---- */
+
+static _Atomic bool failed;
+
+/* The rail has brought the peer's greeting, and has yet to bring this rank's. */
+static int fail_between(void *arg, const char *function)
+{
+	const struct rb_verbs_link *link = connecting > 0 ? peer_of(connecting - 1)->links : NULL;
+
+	(void)arg;
+	(void)function;
+	if (link != NULL && link->state == RB_VERBS_LINK_LIVE && link->qp != NULL &&
+	    link->retired == RB_VERBS_COUNTS_FROM && !atomic_exchange(&failed, true))
+		ck_assert_int_eq(mock_qp_event(link->qp->qp_num, IBV_EVENT_QP_FATAL), 0);
+	return 0;
+}
+
+/* They have met: TCP carries what follows, until the rail is back. */
+START_TEST(who_has_been_greeted_by_a_rail_goes_over_tcp)
+{
+	sides_make(true);
+	mock_slow(0, 0, 1, 50000);
+	mock_watch_calls(fail_between, NULL);
+	sides_meet();
+	mock_watch_calls(NULL, NULL);
+	ck_assert(failed);
+	mock_slow(0, 0, 1, 0);
+	messages();
+	await(both_by_rail, "a rail");
+	messages();
+	both(close_main);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("spare");
@@ -879,5 +927,6 @@ int main(void)
 	tcase_add_loop_test(tc, a_peer_whose_connection_ends_is_lost, 0, 2);
 	tcase_add_test(tc, who_leaves_over_tcp_has_left);
 	tcase_add_test(tc, who_leaves_by_a_rail_after_tcp_has_left);
+	tcase_add_test(tc, who_has_been_greeted_by_a_rail_goes_over_tcp);
 	return check_main("verbs-spare", tc);
 }

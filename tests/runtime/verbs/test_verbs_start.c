@@ -238,8 +238,8 @@ START_TEST(a_rail_may_fail_while_links_are_measured)
 }
 END_TEST
 
-/* Without another rail they cannot meet: one finds out, and tells the other, unless what it would
- * tell it by has failed. */
+/* Without another rail they may not meet: then one finds out, and tells the other, unless what it
+ * would tell it by has failed. */
 static bool meeting_judge(const struct job *job, void *arg, char *text, size_t text_bytes)
 {
 	const struct loss *loss = arg;
