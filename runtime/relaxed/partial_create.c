@@ -47,6 +47,10 @@
 	ROW(SEED, "seed", o->seed)                                                                 \
 	ROW(WIRE, "wire", o->wire)                                                                 \
 	ROW(DEVICE, "device", p->device.wanted)                                                    \
+	ROW(ALGORITHM, "algorithm of allreduces", algorithm_of(p, p->reduction.plan))              \
+	ROW(GROUPS, "algorithm of groups",                                                         \
+	    algorithm_of(p,                                                                        \
+			 p->reduction.group_plans != NULL ? p->reduction.group_plans[0] : NULL))   \
 	ROW(STATE, "state", p->state_hash)
 /* size_bytes, zeroed, feedback and the state itself are each rank's own. */
 _Static_assert(sizeof(rubato_partial_options) == 104,
@@ -66,6 +70,13 @@ enum word {
 _Static_assert((uint32_t)WORDS >= RB_PARTIAL_WORDS_MIN, "room for what devices' owners say");
 
 static const char *const word_names[WORDS] = { COMPARED(WORD_NAME) };
+
+/* One that rubato_set_algorithm has forced, for one: + 1; 0: none. For slabs on devices it is each
+ * rank's choice what it can touch. */
+static uint64_t algorithm_of(const struct rubato_partial *p, const struct rb_plan *plan)
+{
+	return plan != NULL && p->device.executor == NULL ? plan->key.algorithm + UINT64_C(1) : 0;
+}
 
 static void words_fill(const struct rubato_partial *p, uint64_t words[WORDS])
 {
@@ -401,10 +412,33 @@ static bool neighbour(const struct rb_protocol_driver *driver, uint32_t peer)
 	return rb_rounds_neighbour(&p->config, peer);
 }
 
+static const char *word_text(enum word word, uint64_t value, char number[24])
+{
+	switch (word) {
+	case WORD_TYPE:
+		return rubato_type_name((rubato_type)value);
+	case WORD_OPERATOR:
+		return rubato_operator_name((rubato_operator)value);
+	case WORD_POLICY:
+		return rubato_policy_name((rubato_policy)value);
+	case WORD_WIRE:
+		return rubato_wire_name((rubato_wire)value);
+	case WORD_ALGORITHM:
+	case WORD_GROUPS:
+		if (value == 0 || value > rb_algorithm_count)
+			return "none";
+		return rb_algorithms[value - 1].name;
+	default:
+		(void)snprintf(number, 24, "%llu", (unsigned long long)value);
+		return number;
+	}
+}
+
 static rubato_status words_compare(const struct rubato_partial *p, const uint64_t *all)
 {
 	uint32_t n = p->comm->engine.rank_count, me = p->comm->engine.rank;
 	const uint64_t *ours = all + (size_t)me * WORDS;
+	char numbers[2][24];
 
 	for (uint32_t r = 0; r < n; r++) {
 		const uint64_t *theirs = all + (size_t)r * WORDS;
@@ -416,9 +450,10 @@ static rubato_status words_compare(const struct rubato_partial *p, const uint64_
 		for (uint32_t w = WORD_COUNT; w < WORDS; w++)
 			if (theirs[w] != ours[w])
 				return RB_FAIL(RUBATO_ERR_MISMATCH,
-					       "partial: %s is %llu on rank %u, %llu on rank %u",
-					       word_names[w], (unsigned long long)ours[w], me,
-					       (unsigned long long)theirs[w], r);
+					       "partial: %s is %s on rank %u, %s on rank %u",
+					       word_names[w],
+					       word_text((enum word)w, ours[w], numbers[0]), me,
+					       word_text((enum word)w, theirs[w], numbers[1]), r);
 	}
 	return RUBATO_OK;
 }

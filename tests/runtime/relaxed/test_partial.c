@@ -506,6 +506,22 @@ static rubato_status misuse_main(rubato_comm *comm, void *arg)
 	EXPECT(rubato_partial_create(comm, 5, RUBATO_INT32, RUBATO_SUM, &options, &p) ==
 	       RUBATO_ERR_MISMATCH);
 	EXPECT(strstr(rubato_error_text(), "quorum is ") != NULL);
+	/* By messages here, in mapped memory there: neither would hear of the other. */
+	if (rubato_rank(comm) == 1)
+		RB_TRY(rubato_set_algorithm(comm, "allreduce", "flat"));
+	options.quorum = 1;
+	EXPECT(rubato_partial_create(comm, 100000, RUBATO_INT32, RUBATO_SUM, &options, &p) ==
+	       RUBATO_ERR_MISMATCH);
+	EXPECT(strstr(rubato_error_text(), "algorithm of allreduces is ") != NULL);
+	EXPECT(strstr(rubato_error_text(), "flat on rank 1") != NULL);
+	EXPECT(strstr(rubato_error_text(), "direct on rank ") != NULL);
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "auto"));
+	options.policy = rubato_rank(comm) == 1 ? RUBATO_POLICY_SOLO : RUBATO_POLICY_MAJORITY;
+	EXPECT(rubato_partial_create(comm, 5, RUBATO_INT32, RUBATO_SUM, &options, &p) ==
+	       RUBATO_ERR_MISMATCH);
+	EXPECT(strstr(rubato_error_text(), "policy is ") != NULL);
+	EXPECT(strstr(rubato_error_text(), "solo on rank 1") != NULL);
+	options.policy = RUBATO_POLICY_QUORUM;
 	options.quorum = 17;
 	EXPECT(rubato_partial_create(comm, 5, RUBATO_INT32, RUBATO_SUM, &options, &p) ==
 	       RUBATO_ERR_ARGUMENT);
