@@ -557,6 +557,8 @@ static uint64_t width(const struct job_series *series, uint64_t ended)
 {
 	uint64_t most = test_length() == TEST_SHORT ? WIDTH_SHORT : WIDTH;
 
+	if (series->wide > 0)
+		most = series->wide;
 	return series->whole || ended + WIDTH_FIRST > most ? most : ended + WIDTH_FIRST;
 }
 

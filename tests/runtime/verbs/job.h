@@ -95,6 +95,7 @@ struct job_series {
 	uint64_t step;
 	uint64_t last; /* No k above; 0: none. */
 	bool whole;    /* All up to `last`: in some of them nothing fires. */
+	uint64_t wide; /* So many at a time; 0: as many as may be, as they mostly sleep. */
 	/* So many jobs in which nothing fires do not end it: whether a rank sleeps is chance. */
 	uint64_t misses;
 };
