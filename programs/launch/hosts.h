@@ -34,8 +34,7 @@ bool hosts_read(const char *text, struct hosts *hosts, struct option_error *erro
 /* In order, each as many as it has room for; where no host says, evenly. ranks 0: as many as there
  * is room for, which is one where nothing is said. */
 bool hosts_deal(struct hosts *hosts, uint32_t ranks, struct option_error *error);
-/* As launch_ranks(). `ssh`: 1 to HOSTS_SSH_WORDS words, before a host's
- * name. */
+/* As launch_ranks(). `ssh`: 1 to HOSTS_SSH_WORDS words, before a host's name. */
 int hosts_launch(const struct hosts *hosts, const struct launch *launch, const char *ssh);
 /* The part of one host, on which hosts_launch() has started us. */
 int hosts_part(const char *program);
