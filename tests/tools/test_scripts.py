@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 from programs import check_usage, main, run
 
@@ -140,6 +141,28 @@ class Check(unittest.TestCase):
             self.assertEqual((values["optimization"], values["debug"]), (level, True))
             log = (folder / "check-build.log").read_text()
             self.assertIn("ninja: no work to do", log)
+
+    def test_meson_that_was_ended_amid_its_work_begins_again(self):
+        meson = shutil.which("meson")
+        for left in "cmd_line.txt", "build.dat", "coredata.dat":
+            folder = self.path("build-check")
+            shutil.rmtree(folder, ignore_errors=True)
+            # The first one is ended before all of its files are there.
+            self.write("bin/meson", f"""#!/bin/sh
+[ ! -e {folder}/ended ] || exec {meson} "$@"
+{meson} "$@"
+rm {folder}/meson-private/{left}
+: >{folder}/ended
+kill -TERM $PPID
+""")
+            self.path("bin/meson").chmod(0o755)
+            with unittest.mock.patch.dict(
+                    os.environ, PATH=f"{self.path('bin')}:{os.environ['PATH']}"):
+                code, lines, _ = self.check("--phase", "plain", "--build-only")
+                self.assertEqual((code, folder.joinpath("ended").exists()), (143, True), lines)
+                code, lines, _ = self.check("--phase", "plain", "--build-only")
+            self.assertEqual((code, lines[-1]), (0, "0 passed, 0 failed, 0 skipped"), lines)
+            self.assertTrue(self.path("build-check/good").exists())
 
     def test_building_only_runs_no_test(self):
         code, lines, _ = self.check("--phase", "plain", "--build-only")
