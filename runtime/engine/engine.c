@@ -24,9 +24,10 @@
 #define SLOTS_PER_BLOCK 16 /* Guess: one run of few steps, or the notices of 1,024 ranks. */
 #define FIRST_POLLS 64     /* Some 2 us. */
 #define FIRST_POLLS_SHARED 4
-#define LOOKS 96             /* Likewise, of looks without a poll. */
-#define LOOKS_SHARED 16      /* Guess: with a yield after each but the first few. */
-#define UNPOLLED_MAX 256u    /* Guess: a poll costs a hundred instructions. */
+#define FIRST_POLLS_GIVING_WAY 16 /* Guess: enough for what comes from the same node. */
+#define LOOKS 96                  /* Likewise, of looks without a poll. */
+#define LOOKS_SHARED 16           /* Guess: with a yield after each but the first few. */
+#define UNPOLLED_MAX 256u         /* Guess: a poll costs a hundred instructions. */
 #define POLLS_PER_CLOCK 32   /* Polls between two looks at the clock: a look costs some 25 ns. */
 #define MOVES_PER_CLOCK 4    /* Likewise while things move: each may copy RB_SLICE_BYTES. */
 #define USELESS_MAX 8u       /* Guess: of a training loop's first steps not all. */
@@ -631,7 +632,8 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 		return idle_step_simulated(engine, idle, deadline_ns);
 	if (rb_engine_hand_over(engine))
 		return rb_engine_now(engine) < deadline_ns;
-	if (++idle->polls % POLLS_PER_CLOCK != 0 && engine->waiting.yield_ns == 0) {
+	if (++idle->polls % POLLS_PER_CLOCK != 0 && engine->waiting.yield_ns == 0 &&
+	    !engine->waiting.gives_way) {
 		rb_pause();
 		return true;
 	}
@@ -744,7 +746,9 @@ rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_
  * inlined: hot-paths counts what it costs to wait apart. */
 static __attribute__((noinline)) void first_polls(struct rb_engine *engine, const bool *done)
 {
-	uint32_t polls = engine->waiting.yield_ns == 0 ? FIRST_POLLS : FIRST_POLLS_SHARED;
+	uint32_t polls = engine->waiting.yield_ns > 0 ? FIRST_POLLS_SHARED
+			 : engine->waiting.gives_way  ? FIRST_POLLS_GIVING_WAY
+						      : FIRST_POLLS;
 
 	drive_as(engine, RB_DRIVING_WAITER);
 	if (engine->polled > 0)

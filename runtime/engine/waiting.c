@@ -30,7 +30,7 @@
 #define SPIN_WAKEUPS 4      /* Guess: polls for that many wake-ups' time before it sleeps. */
 #define SPIN_LATENCIES 10   /* Guess: of a network, likewise, */
 #define SPIN_NS_MAX 2000000 /* at most for so long, and not at all if no answer is so soon. */
-#define GIVE_WAY_US 50      /* Guess: from here on a yield is cheap beside the latency. */
+#define GIVE_WAY_US 20      /* Guess: from here on a yield is cheap beside the latency. */
 #define YIELD_WAKEUPS 40    /* Guess: other ranks run meanwhile, so it costs them little. */
 #define WAKE_NS_MIN 20000   /* Both threads of the measurement may have shared a core. */
 #define WAKE_NS_MAX 200000
@@ -232,11 +232,11 @@ void rb_waiting_network(struct rb_waiting *waiting, double latency_us)
 
 	if (spin_ns > SPIN_NS_MAX)
 		spin_ns = SPIN_NS_MAX;
-	if (!may_poll_longer(waiting) || answer_ns > SPIN_NS_MAX ||
-	    spin_ns <= (double)waiting->spin_ns)
+	if (!may_poll_longer(waiting) || latency_us <= 0 || answer_ns > SPIN_NS_MAX)
 		return;
-	waiting->spin_ns = (uint64_t)spin_ns;
 	waiting->gives_way = latency_us >= GIVE_WAY_US;
+	if (spin_ns > (double)waiting->spin_ns)
+		waiting->spin_ns = (uint64_t)spin_ns;
 	RB_LOG(RB_LOG_INFO, "waiting: polls for %llu ns%s, as the network takes %.1f us",
 	       (unsigned long long)waiting->spin_ns, waiting->gives_way ? " between yields" : "",
 	       latency_us);

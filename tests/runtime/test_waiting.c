@@ -82,6 +82,10 @@ START_TEST(a_network_is_polled_for_some_of_its_latencies)
 	rb_waiting_network(&w, 2); /* A yield would be felt. */
 	ck_assert_uint_gt(w.spin_ns, 100);
 	ck_assert(!w.gives_way);
+	w = (struct rb_waiting) { .spin_ns = 1000000 };
+	rb_waiting_network(&w, 30); /* Polls are long already: they give way all the same. */
+	ck_assert_uint_eq(w.spin_ns, 1000000);
+	ck_assert(w.gives_way);
 }
 END_TEST
 
