@@ -130,11 +130,10 @@ def rank_main(options):
         report(f"allreduce {length} B", in_turns(functions, options.seconds,
                                                  200 if length < 4096 else 5, barrier))
 
-    def ddp(count, group, hook=None):
+    def ddp(weights, group, hook=None):
+        """Gradients are the model's own; nobody changes the weights, so all models share them."""
         inner = torch.nn.Module()
-        inner.w = torch.nn.ParameterList(
-            torch.nn.Parameter(torch.zeros(count // 20, device=options.device))
-            for _ in range(20))
+        inner.w = torch.nn.ParameterList(torch.nn.Parameter(w) for w in weights)
         inner.forward = lambda: sum(w[0] for w in inner.w)
         model = DistributedDataParallel(inner, process_group=group, gradient_as_bucket_view=True)
         if hook:
@@ -151,8 +150,9 @@ def rank_main(options):
             model().backward()
 
     for count in map(int, options.models.split(",")):
-        quiet = ddp(count, groups["gloo"], divided)
-        models = {name: ddp(count, group) for name, group in groups.items()}
+        weights = [torch.zeros(count // 20, device=options.device) for _ in range(20)]
+        quiet = ddp(weights, groups["gloo"], divided)
+        models = {name: ddp(weights, group) for name, group in groups.items()}
         functions = {name: lambda model=model: backward(model) for name, model in models.items()}
         functions["hook"] = lambda quiet=quiet: backward(quiet)
         functions["alone"] = lambda quiet=quiet: backward(quiet, quiet=True)
@@ -162,7 +162,7 @@ def rank_main(options):
         report(f"DDP {count} parameters",
                {**{name: [t - hook for t in times[name]] for name in groups},
                 "own": [t - alone for t in times["hook"]]})
-        del functions, models, quiet
+        del functions, models, quiet, weights
     if rank == 0 and options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)
