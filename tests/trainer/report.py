@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -360,6 +361,15 @@ class One(Files):
         self.assertEqual((got.returncode, got.stderr), (0, ""))
         self.assertTrue(os.path.islink("link.html"))
         self.assertIn("</html>", pathlib.Path("elsewhere.html").read_text(encoding="utf-8"))
+        # What the link leads to is replaced, and whole or not at all.
+        os.link("elsewhere.html", "before.html")
+        self.assertEqual(run(REPORT, "out", "-o", "link.html").returncode, 0)
+        self.assertTrue(os.path.islink("link.html"))
+        self.assertFalse(os.path.samefile("elsewhere.html", "before.html"))
+        os.link("elsewhere.html", "same.html")
+        got = run("sh", "-c", f"{shlex.quote(str(REPORT))} out -o /dev/stdout >same.html")
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+        self.assertTrue(os.path.samefile("elsewhere.html", "same.html"))  # It was open.
         os.symlink("/dev/full", "full.html")
         got = run(REPORT, "out", "-o", "full.html")
         self.assertEqual(got.returncode, 1)

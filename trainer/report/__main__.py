@@ -50,18 +50,30 @@ def read_words(words):
     return folders, output or default
 
 
+def replaced(path):
+    """The regular file that is, or will be, at the end of `path`; None: it is written as it is, as
+    a device, a pipe, what is open (/dev/stdout) and links to nothing or to others' folders are."""
+    if not os.path.islink(path):
+        return None if os.path.exists(path) and not os.path.isfile(path) else path
+    end = os.path.realpath(path)
+    fits = (os.path.isfile(end) and os.access(os.path.dirname(end), os.W_OK)
+            and not path.startswith(("/dev/", "/proc/")))
+    return end if fits else None
+
+
 def write(path, text):
-    """Whole or not at all; a device, a pipe or a link is written as it is."""
-    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+    """Whole or not at all, where that can be."""
+    end = replaced(path)
+    if end is None:
         with open(path, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
         return
-    beside = f"{path}.{os.getpid()}.part"
+    beside = f"{end}.{os.getpid()}.part"
     try:
         # Names of files need not be UTF-8; the page is.
         with open(beside, "x", encoding="utf-8", errors="replace") as file:
             file.write(text)
-        os.replace(beside, path)
+        os.replace(beside, end)
     except BaseException:
         if os.path.exists(beside):
             os.unlink(beside)
