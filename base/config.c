@@ -16,7 +16,6 @@
 
 #define PREFIX "RUBATO_"
 #define NAME_BYTES_MAX 64 /* Of a variable that we look for a neighbour of. */
-#define DIGITS_MAX 19     /* 10^19 times the largest unit fits 128 bits with room to spare. */
 #define CHOICES_MAX 6
 
 enum kind { U, S, T, B };
@@ -85,7 +84,7 @@ static const struct unit time_units[] = {
 const char *rb_parse_decimal(const char *text, uint64_t *digits, uint64_t *scale)
 {
 	bool point = false;
-	uint32_t count = 0;
+	uint32_t count = 0, digit;
 
 	*digits = 0;
 	*scale = 1;
@@ -94,9 +93,11 @@ const char *rb_parse_decimal(const char *text, uint64_t *digits, uint64_t *scale
 			point = true;
 			continue;
 		}
-		if (++count > DIGITS_MAX)
+		digit = (uint32_t)(*text - '0');
+		if (*digits > (UINT64_MAX - digit) / 10 || (point && *scale > UINT64_MAX / 10))
 			return NULL;
-		*digits = *digits * 10 + (uint64_t)(*text - '0');
+		count++;
+		*digits = *digits * 10 + digit;
 		if (point)
 			*scale *= 10;
 	}

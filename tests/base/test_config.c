@@ -232,6 +232,8 @@ START_TEST(sizes_and_times_are_exact_or_refused)
 		      { "1.5ms", 1500000 },
 		      { "3s", UINT64_C(3000000000) },
 		      { "0.000000001s", 1 },
+		      { "18446744073709551615ns", UINT64_MAX },
+		      { "0018446744.073709551s", UINT64_C(18446744073709551) },
 		      { "7ns", 7 } };
 	static const char *const bad_sizes[] = {
 		"",      "K",      "-1",  "+1",        " 1",
@@ -240,8 +242,20 @@ START_TEST(sizes_and_times_are_exact_or_refused)
 		"1..5K", "1.2.3K", "K1",  "1k",
 	};
 	static const char *const bad_times[] = {
-		"",   "1",   "1.5",          "s",    "-1s", "0.5ns", "1.0000000001s",
-		"1m", "1 s", "20000000000s", "1sec", "1S",
+		"",
+		"1",
+		"1.5",
+		"s",
+		"-1s",
+		"0.5ns",
+		"1.0000000001s",
+		"1m",
+		"1 s",
+		"20000000000s",
+		"1sec",
+		"1S",
+		"18446744073709551616ns",
+		"0.00000000000000000000s",
 	};
 	uint64_t value;
 

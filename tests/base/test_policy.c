@@ -21,6 +21,8 @@ static const struct {
 	{ "quorum:3", { .policy = RUBATO_POLICY_QUORUM, .quorum = 3 } },
 	{ "quorum:4294967294", { .policy = RUBATO_POLICY_QUORUM, .quorum = UINT32_MAX - 1 } },
 	{ "deadline:250us", { .policy = RUBATO_POLICY_DEADLINE, .deadline_ns = 250000 } },
+	{ "deadline:18446744073709551615ns",
+	  { .policy = RUBATO_POLICY_DEADLINE, .deadline_ns = UINT64_MAX } },
 	{ "deadline:1.5s", { .policy = RUBATO_POLICY_DEADLINE, .deadline_ns = 1500000000 } },
 	{ "adaptive", { .policy = RUBATO_POLICY_ADAPTIVE } },
 	{ "adaptive:2", { .policy = RUBATO_POLICY_ADAPTIVE, .quorum = 2 } },
