@@ -914,6 +914,8 @@ static void *background_main(void *arg)
 		}
 		background_park(engine, &starts, &idle_ticks);
 	}
+	if (engine->driving == RB_DRIVING_BACKGROUND) /* Stopped before it had begun. */
+		drive_as(engine, RB_DRIVING_NOBODY);
 	rb_lock_drop(&engine->lock);
 	return NULL;
 }

@@ -602,6 +602,8 @@ static void stop_body(void *world)
 	}
 	dawdle();
 	rb_engine_stop(&w->engine);
+	explore_expect(w->engine.driving == RB_DRIVING_NOBODY && !w->engine.asleep,
+		       "a thread that is gone drives");
 }
 
 const struct explore_case case_engine_stop = {
