@@ -97,13 +97,26 @@ static void roff_algorithms(const char *operation)
 	roff_names(title, names);
 }
 
+/* What it does, on the one line that whatis reads. */
+static void roff_clause(const char *text)
+{
+	char line[256];
+
+	(void)snprintf(line, sizeof(line), "%.*s", (int)strcspn(text, ".:;"), text);
+	for (char *at = line; *at != '\0'; at++)
+		if (*at == '\n')
+			*at = ' ';
+	roff_text(line, false);
+	(void)putchar('\n');
+}
+
 static void man_print(const struct options *options, const struct popt_rows *rows)
 {
 	uint32_t at = 0;
 
 	(void)printf(".TH %s 1 \"\" \"rubato %s\" \"Rubato\"\n.SH NAME\n%s \\- ", options->program,
 		     rubato_version(), options->program);
-	(void)printf("%.*s\n", (int)strcspn(options->about, ".\n"), options->about);
+	roff_clause(options->about);
 	(void)printf(".SH SYNOPSIS\n.B %s\n", options->program);
 	roff_text(options->usage, true);
 	(void)printf("\n.SH DESCRIPTION\n");

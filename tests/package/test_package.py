@@ -125,12 +125,14 @@ class Programs(unittest.TestCase):
         """Each says every option that --help says, and groff has nothing against it."""
         for name in MANUALS:
             page = tree.at("mandir") / f"man1/{name}.1"
-            listed = re.findall(r"(?m)^ +(?:-\w, )?(--[a-z-]+)",
-                                bare(tree.program(name), "--help").stdout.decode())
+            said = bare(tree.program(name), "--help").stdout.decode()
+            listed = re.findall(r"(?m)^ +(?:-\w, )?(--[a-z-]+)", said)
             self.assertGreater(len(listed), 3)
             text = page.read_text().replace("\\-", "-")
             for option in {*listed} - {"--help", "--version"}:
                 self.assertRegex(text, rf"\\fB{option}\\fR", name)
+            what, = re.findall(rf"(?m)^\.SH NAME\n{name} - (.+)$", text)
+            self.assertRegex(" ".join(said.split()), re.escape(what) + "[.:;]")
             if shutil.which("groff"):
                 got = run("groff", "-man", "-Tutf8", "-ww", page)
                 self.assertEqual((got.returncode, got.stderr), (0, b""), name)

@@ -67,8 +67,8 @@ static void wanted_read(int argc, char **argv, struct wanted *wanted)
 	const struct options options = {
 		.program = INFO,
 		.usage = "[options] [--prove OP [ALGORITHM] -n N]",
-		.about = "Says which version this is and which transports work here, and on "
-			 "demand:\n",
+		.about = "Says which version this is and which transports work here; on demand "
+			 "also:\n",
 		.notes = "\nExit status 1: --doctor said FAIL, a proof failed or did not end in "
 			 "time, or "
 			 "something could not\nbe read.\n",
