@@ -199,6 +199,10 @@ class Launcher:
             said.append(world.log(world.daemons[-1][0]))
         return [process.returncode for process in running], "".join(said)
 
+    def ends_others(self, hosts):
+        """When a rank has failed that the others have not met: or else they wait in vain."""
+        return True
+
     def check(self, hosts, **variables):
         statuses, said = self.job(hosts, **variables)
         self.assertEqual(statuses, [0] * len(statuses), said)
@@ -209,6 +213,14 @@ class Launcher:
         statuses, said = self.job(hosts, "2", **variables)
         self.assertNotIn(0, statuses, said)
         self.assertIn("rank 2 has had enough", said)
+
+        ends = self.ends_others(hosts)
+        patience = {} if ends else {"RUBATO_TIMEOUT": "5s"}
+        statuses, said = self.job(hosts, "2", "before", **patience, **variables)
+        self.assertNotIn(0, statuses, said)
+        self.assertIn("rank 2 has had enough", said)
+        if ends:
+            self.assertNotRegex(said, "did not come|did not answer")
 
     def test_one_host(self):
         self.check(HOSTS[:1])
@@ -241,6 +253,9 @@ class Mpich(OpenMpi):
     def jobs(self, hosts, words):
         return [(hosts[0], [self.program, "-hosts", ",".join(hosts), "-ppn", 4 // len(hosts),
                             "-n", 4, *words])]
+
+    def ends_others(self, hosts):
+        return False
 
 
 class OpenMpi5(OpenMpi):
@@ -284,6 +299,9 @@ class Torchrun(Launcher, unittest.TestCase):
         return [(host, ["torchrun", "--nnodes", len(hosts), "--nproc-per-node", 4 // len(hosts),
                         "--node-rank", i, "--master-addr", hosts[0], "--master-port", 29400,
                         "--no-python", *words]) for i, host in enumerate(hosts)]
+
+    def ends_others(self, hosts):
+        return len(hosts) == 1 # Each host's agent ends its own.
 
     def test_two_hosts(self):
         self.check(HOSTS, RUBATO_SECRET_FILE=str(world.secret))
