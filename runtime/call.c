@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "runtime/again.h"
 #include "runtime/engine/absent.h"
 #include "runtime/message.h"
 #include "runtime/op_prepare.h"
@@ -92,9 +93,11 @@ static void timeout_poison(struct rubato_op *op, uint64_t timeout_ns)
 			 instead[0] != '\0' ? RUBATO_ERR_MISMATCH : RUBATO_ERR_TIMEOUT, text);
 }
 
-static rubato_status oneshot_run(struct rubato_comm *comm)
+/* Begun: so many of the plan's steps are done, and it has its number. */
+static rubato_status oneshot_run(struct rubato_comm *comm, uint32_t begun)
 {
 	struct rubato_op *op = comm->oneshots.op;
+	uint64_t number = op->number;
 	rubato_status err = rb_op_prepare(op);
 
 	if (err != RUBATO_OK) {
@@ -103,16 +106,16 @@ static rubato_status oneshot_run(struct rubato_comm *comm)
 		rb_op_release(op);
 		return err;
 	}
-	op->number = comm->oneshots.sequence++;
-	comm->oneshots.called[op->number % RB_CALLS_REMEMBERED] = op->signature;
+	if (begun == 0)
+		number = comm->oneshots.sequence++;
+	op->number = number;
+	comm->oneshots.called[number % RB_CALLS_REMEMBERED] = op->signature;
+	op->run.begun = begun;
 	rb_op_start(op);
 	if (rb_engine_wait_for(&comm->engine, &op->done, comm->timeout_ns) != RUBATO_OK)
 		timeout_poison(op, comm->timeout_ns);
 	err = op->status;
 	rb_op_release(op);
-	/* Ranks that never wait never sleep either. */
-	if (comm->oneshots.sequence % RB_CALLS_REMEMBERED == 0)
-		rb_unmatched_look(comm);
 	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", op->failure);
 }
 
@@ -132,6 +135,8 @@ static void call_apply(const struct rb_call *call, struct rubato_op *op)
 
 rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, uint64_t *number)
 {
+	enum rb_again again = RB_AGAIN_NOT;
+	uint32_t begun = 0;
 	rubato_status err;
 	char text[RB_TEXT_BYTES];
 
@@ -142,17 +147,23 @@ rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, 
 			       rb_kind_name(call->kind));
 	RB_TRY(rb_engine_call(&comm->engine));
 	err = rb_engine_check(&comm->engine);
-	if (err == RUBATO_OK)
+	if (err == RUBATO_OK && !comm->oneshots.busy)
+		again = rb_again(comm, call, &begun);
+	if (err == RUBATO_OK && again != RB_AGAIN_DONE) {
 		err = queue_enter(comm);
-	if (err == RUBATO_OK) {
-		call_apply(call, comm->oneshots.op);
-		err = oneshot_run(comm);
-		if (number != NULL)
-			*number = comm->oneshots.op->number;
-		if (err != RUBATO_OK)
-			(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
-		queue_leave(comm);
+		if (err == RUBATO_OK) {
+			call_apply(call, comm->oneshots.op);
+			err = oneshot_run(comm, begun);
+			if (err != RUBATO_OK)
+				(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+			queue_leave(comm);
+		}
 	}
+	if (number != NULL && err == RUBATO_OK)
+		*number = comm->oneshots.op->number;
+	/* Ranks that never wait never sleep either. */
+	if (err == RUBATO_OK && comm->oneshots.sequence % RB_CALLS_REMEMBERED == 0)
+		rb_unmatched_look(comm);
 	rb_engine_leave(&comm->engine);
 	return err == RUBATO_OK || text[0] == '\0' ? err : RB_FAIL(err, "%s", text);
 }

@@ -8,21 +8,6 @@
 
 #include "runtime/op.h"
 
-struct rb_call { /* What distinguishes one public rb_call from another. */
-	enum rb_kind kind;
-	const void *in;
-	void *out;
-	uint64_t count;
-	rubato_type type;
-	rubato_operator op;
-	uint32_t root;
-	enum rb_kind named;    /* What it is to the caller, where that is not `kind`. */
-	struct rb_shape shape; /* Of uneven blocks. */
-	/* Of a persistent allreduce that is helped; the operation's from then on, also if making it
-	 * fails. */
-	struct rb_helped *helped;
-};
-
 /* A blocking collective: they run one at a time, in the order of the calls. *number: the call's,
  * the same on every rank; NULL: of no interest. */
 RB_NODISCARD rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call,

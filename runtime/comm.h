@@ -58,6 +58,7 @@ struct rb_prepared {
 	struct rb_signature signature;
 	uint64_t count, what; /* Of the call: what: kind, type, operator, root and so on. */
 	uint64_t in_bytes, out_bytes, scratch_bytes;
+	bool at_once; /* The plan may begin without an operation. */
 };
 
 enum rb_exchange { /* What ranks tell each other of their buffers: op_exchange.c. */

@@ -94,6 +94,21 @@ struct rb_op_message { /* SENDRECV, in flight. */
 	uint32_t flow;             /* Where in the table that was found last. */
 };
 
+struct rb_call { /* What distinguishes one public rb_call from another. */
+	enum rb_kind kind;
+	const void *in;
+	void *out;
+	uint64_t count;
+	rubato_type type;
+	rubato_operator op;
+	uint32_t root;
+	enum rb_kind named;    /* What it is to the caller, where that is not `kind`. */
+	struct rb_shape shape; /* Of uneven blocks. */
+	/* Of a persistent allreduce that is helped; the operation's from then on, also if making it
+	 * fails. */
+	struct rb_helped *helped;
+};
+
 struct rubato_op {
 	struct rubato_comm *comm;
 	/* What was asked for. */
@@ -108,6 +123,7 @@ struct rubato_op {
 	uint32_t user_tag;
 	enum rb_kind named; /* In the signature, where it is not `kind`. */
 	bool sending, persistent;
+	bool at_once; /* Persistent: struct rb_prepared's. */
 	/* How it is done. */
 	uint64_t prepared; /* Number of the rb_prepared that what follows is of; 0: of none. */
 	uint64_t in_bytes, out_bytes; /* Of this rank's buffers, gaps included. */

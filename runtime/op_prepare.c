@@ -7,6 +7,7 @@
 #include "base/hollow.h"
 #include "base/rng.h"
 #include "runtime/arguments.h"
+#include "runtime/engine/straight.h"
 #include "runtime/op_exchange.h"
 #include "runtime/op_stage.h"
 
@@ -183,35 +184,13 @@ static rubato_status converted_prepare(struct rubato_op *op)
 
 /* ---- Preparation ---- */
 
-/* All that distinguishes a call of even blocks from another, but for its count. */
-static inline uint64_t prepared_what(const struct rubato_op *op)
+/* Nothing of it has to be asked of peers, or got ready: again.c. */
+static bool at_once(const struct rubato_op *op)
 {
-	return (uint64_t)op->root << 32 | (uint64_t)op->kind << 24 | (uint64_t)op->named << 16 |
-	       (uint64_t)op->type << 9 | (uint64_t)op->op << 1 | (op->in == op->out);
-}
-
-_Static_assert(RUBATO_TYPE_COUNT < 128 && RUBATO_OPERATOR_COUNT < 256 && RB_KIND_COUNT < 256,
-	       "the bits of prepared_what");
-
-/* Where this call's like has its place; NULL: it is none of those that are kept. */
-static inline struct rb_prepared *prepared_place(const struct rubato_op *op, uint64_t what)
-{
-	struct rubato_comm *comm = op->comm;
-	uint64_t hash = op->count * 0x9e3779b97f4a7c15u + what;
-
-	if (op->kind == RB_KIND_SENDRECV || rb_kind_uneven(op->kind) ||
-	    (unsigned)op->type >= RUBATO_TYPE_COUNT || (unsigned)op->op >= RUBATO_OPERATOR_COUNT ||
-	    comm->converts)
-		return NULL;
-	return &comm->prepared[(hash * 0xbf58476d1ce4e5b9u) >> 58 & (RB_MEMO_COUNT - 1)];
-}
-
-static inline bool prepared_fits(const struct rb_prepared *p, const struct rubato_op *op,
-				 uint64_t what)
-{
-	return p->count == op->count && p->what == what && p->plan != NULL &&
-	       p->evictions == op->comm->plans.cache.evictions &&
-	       (p->in_bytes == 0 || op->in != NULL) && (p->out_bytes == 0 || op->out != NULL);
+	return op->plan->is_short && op->plan_staged == NULL && !rb_plan_needs_peers(op->plan) &&
+	       op->plan->schedule.scratch_copies <= 1 && op->comm->engine.device_count == 0 &&
+	       op->in_bytes < RB_WHERE_BYTES_MIN && op->out_bytes < RB_WHERE_BYTES_MIN &&
+	       rb_straight_can(&op->comm->engine, op->plan);
 }
 
 static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uint64_t what,
@@ -227,7 +206,8 @@ static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uin
 				    .what = what,
 				    .in_bytes = op->in_bytes,
 				    .out_bytes = op->out_bytes,
-				    .scratch_bytes = scratch_bytes };
+				    .scratch_bytes = scratch_bytes,
+				    .at_once = at_once(op) };
 }
 
 /* Of no elements: a barrier, so that a rank that has some is found out. */
@@ -302,12 +282,16 @@ static void prepared_use(const struct rb_prepared *p, struct rubato_op *op)
 
 rubato_status rb_op_prepare(struct rubato_op *op)
 {
-	uint64_t what = prepared_what(op), scratch_bytes = 0;
-	struct rb_prepared *prepared = prepared_place(op, what);
+	uint64_t what = rb_prepared_what(op->kind, op->named, op->type, op->op, op->root,
+					 op->in == op->out);
+	struct rb_prepared *prepared =
+		rb_prepared_place(op->comm, op->kind, op->type, op->op, op->count, what);
+	uint64_t scratch_bytes = 0;
 	bool mapped;
 
 	op->done = true;
-	if (prepared != NULL && prepared_fits(prepared, op, what)) {
+	if (prepared != NULL &&
+	    rb_prepared_fits(prepared, op->comm, op->in, op->out, op->count, what)) {
 		prepared_use(prepared, op);
 		scratch_bytes = prepared->scratch_bytes;
 	} else {
@@ -316,6 +300,7 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 		if (prepared != NULL)
 			prepared_keep(prepared, op, what, scratch_bytes);
 	}
+	op->at_once = prepared != NULL && prepared->at_once;
 	if (op->comm->engine.device_count > 0)
 		RB_TRY(rb_op_kinds_find(op));
 	if (op->kind == RB_KIND_SENDRECV)

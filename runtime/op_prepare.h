@@ -24,4 +24,39 @@ RB_NODISCARD rubato_status rb_op_plan_without_puts(struct rubato_op *op);
 /* Forgets all choices: they are made anew. */
 void rb_choices_forget(struct rubato_comm *comm);
 
+/* ---- What calls of even blocks came to ---- */
+
+/* All that distinguishes a call of even blocks from another, but for its count. */
+static inline uint64_t rb_prepared_what(enum rb_kind kind, enum rb_kind named, rubato_type type,
+					rubato_operator op, uint32_t root, bool in_place)
+{
+	return (uint64_t)root << 32 | (uint64_t)kind << 24 | (uint64_t)named << 16 |
+	       (uint64_t)type << 9 | (uint64_t)op << 1 | in_place;
+}
+
+_Static_assert(RUBATO_TYPE_COUNT < 128 && RUBATO_OPERATOR_COUNT < 256 && RB_KIND_COUNT < 256,
+	       "the bits of rb_prepared_what");
+
+/* Where such a call has its place; NULL: it is none of those that are kept. */
+static inline struct rb_prepared *rb_prepared_place(struct rubato_comm *comm, enum rb_kind kind,
+						    rubato_type type, rubato_operator op,
+						    uint64_t count, uint64_t what)
+{
+	uint64_t hash = count * 0x9e3779b97f4a7c15u + what;
+
+	if (kind == RB_KIND_SENDRECV || rb_kind_uneven(kind) ||
+	    (unsigned)type >= RUBATO_TYPE_COUNT || (unsigned)op >= RUBATO_OPERATOR_COUNT ||
+	    comm->converts)
+		return NULL;
+	return &comm->prepared[(hash * 0xbf58476d1ce4e5b9u) >> 58 & (RB_MEMO_COUNT - 1)];
+}
+
+static inline bool rb_prepared_fits(const struct rb_prepared *p, const struct rubato_comm *comm,
+				    const void *in, const void *out, uint64_t count, uint64_t what)
+{
+	return p->count == count && p->what == what && p->plan != NULL &&
+	       p->evictions == comm->plans.cache.evictions && (p->in_bytes == 0 || in != NULL) &&
+	       (p->out_bytes == 0 || out != NULL);
+}
+
 #endif

@@ -289,13 +289,30 @@ void rb_op_streams_ready(struct rubato_op *op)
 		RB_LOG(RB_LOG_DEBUG, "rank %u: %s", engine->rank, rubato_error_text());
 }
 
+/* As the last start left the run, but for its instance: there is nothing to agree on, to convert or
+ * to stage, and what is as small as that lies in no region. */
+static void start_again(struct rubato_op *op)
+{
+	op->instance++;
+	op->state = RB_OP_RUNNING;
+	op->run.instance = op->instance;
+	op->run.tag = op_tag(op, false);
+	rb_run_start(&op->comm->engine, &op->run);
+}
+
 void rb_op_start(struct rubato_op *op)
 {
+	struct rb_engine *engine = &op->comm->engine;
+
 	op->done = false;
 	op->status = RUBATO_OK;
 	if (op->persistent)
-		op->comm->engine.in_flight++;
-	rb_op_begin(op);
+		engine->in_flight++;
+	if (op->at_once && op->persistent && op->run.done == main_done &&
+	    engine->poison == RUBATO_OK)
+		start_again(op);
+	else
+		rb_op_begin(op);
 }
 
 void rb_op_begin(struct rubato_op *op)

@@ -16,6 +16,7 @@
 
 #define IMMEDIATE_BYTES (64u << 10) /* About 3 us of work: less than a poll round is worth. */
 #define SMALL_BYTES (4u << 10)      /* Guess: not worth counting. */
+#define FEW 8u                      /* Guess: elements. */
 
 struct host {
 	struct rb_executor base;
@@ -82,7 +83,9 @@ static void host_start(struct rb_executor *executor, struct rb_work *work)
 static void host_now(struct rb_executor *executor, const struct rb_reduce *r,
 		     uint32_t element_bytes)
 {
-	if (r->from_count != 1 || r->final_count != 0)
+	if (r->count <= FEW)
+		rb_reduce_plain(r); /* The same bits, and a vector would not be filled. */
+	else if (r->from_count != 1 || r->final_count != 0)
 		((struct host *)executor)->reduce(r);
 	else if (r->to != r->from[0])
 		memcpy(r->to, r->from[0], (size_t)r->count * element_bytes);

@@ -751,15 +751,14 @@ static enum rb_now straight_go(struct rb_engine *engine, struct rb_run *run, boo
 {
 	struct rb_straight s = {
 		.plan = run->plan,
-		.buffers = run->buffers,
+		.buffers = { run->buffers[RB_BUF_IN].base, run->buffers[RB_BUF_OUT].base,
+			     (uint8_t *)run->buffers[RB_BUF_SCRATCH].base + run->set_at },
 		.signature = &run->signature,
 		.tag = run->tag,
-		.set_at = run->set_at,
 		.type = run->type,
 		.op = run->op,
 		.divisor = run->divisor > 0 ? run->divisor : engine->rank_count,
 		.at = run->straight,
-		.done_steps = run->done_steps,
 	};
 	enum rb_now got;
 
@@ -768,7 +767,6 @@ static enum rb_now straight_go(struct rb_engine *engine, struct rb_run *run, boo
 	while (got == RB_NOW_ABSENT && linger &&
 	       rb_engine_linger(engine, run->plan->schedule.steps[run->plan->order[s.at]].peer));
 	run->straight = s.at;
-	run->done_steps = s.done_steps;
 	run->steps_left = run->plan->order_count - s.at;
 	return got;
 }
@@ -779,6 +777,9 @@ static void straight_leave(struct rb_engine *engine, struct rb_run *run)
 	const struct rb_plan *plan = run->plan;
 
 	deferred_end(engine, run);
+	run->done_steps = ~plan->live[0];
+	for (uint32_t i = 0; i < run->straight; i++)
+		run->done_steps |= UINT64_C(1) << plan->order[i];
 	run->ready_steps = 0;
 	for (uint32_t i = run->straight; i < plan->order_count; i++)
 		if ((plan->needs[plan->order[i]] & ~run->done_steps) == 0)
@@ -790,19 +791,18 @@ static void start_straight(struct rb_engine *engine, struct rb_run *run)
 {
 	enum rb_now got;
 
-	run->straight = 0;
+	run->straight = run->begun;
+	run->begun = 0;
 	got = straight_go(engine, run, false);
 	if (got == RB_NOW_DONE) {
 		run_over(engine, run);
 		return;
 	}
 	RB_LIST_PUSH(engine->runs, run);
-	if (got == RB_NOW_REFUSED) {
+	run->deferred = got == RB_NOW_ABSENT;
+	engine->polled += run->deferred;
+	if (!run->deferred)
 		straight_leave(engine, run);
-	} else {
-		run->deferred = true;
-		engine->polled++;
-	}
 }
 
 /* NULL: none is. There is one at most: where one is, the engine is not quiet. */
@@ -831,6 +831,7 @@ static void runs_awaited(struct rb_engine *engine, struct rb_poller *poller)
 void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 {
 	const struct rb_plan *plan = run->plan;
+	uint32_t copies = plan->schedule.scratch_copies;
 
 	RB_ASSERT(!run->active && run->slots == NULL);
 	run->status = RUBATO_OK;
@@ -838,21 +839,19 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 	run->probed = false;
 	run->active = true;
 	run->plan->users++;
-	run->set_at = plan->schedule.scratch_copies > 1
-			      ? (run->instance % plan->schedule.scratch_copies) * plan->set_bytes
-			      : 0;
+	run->set_at = copies > 1 ? (run->instance % copies) * plan->set_bytes : 0;
 	run->started_ns = 0;
 	run->crosses = plan->staged ? crosses_of(run) : 0;
+	if (run->begun > 0 || straight_may(engine, run)) {
+		start_straight(engine, run);
+		return;
+	}
 	if (plan->is_short) {
 		run->steps_left = plan->live_count[run->entered];
 		run->done_steps = ~plan->live[run->entered];
 		run->ready_steps = plan->first[run->entered];
 	} else {
 		steps_mark(run);
-	}
-	if (straight_may(engine, run)) {
-		start_straight(engine, run);
-		return;
 	}
 	RB_LIST_PUSH(engine->runs, run);
 	engine->polled += run->executors != NULL;

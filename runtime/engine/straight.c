@@ -13,7 +13,7 @@ bool rb_straight_can(const struct rb_engine *engine, const struct rb_plan *plan)
 
 static inline uint8_t *place(const struct rb_straight *s, uint8_t buffer, uint64_t at)
 {
-	return (uint8_t *)s->buffers[buffer].base + at + (buffer == RB_BUF_SCRATCH ? s->set_at : 0);
+	return (uint8_t *)s->buffers[buffer] + at;
 }
 
 static enum rb_now message(const struct rb_engine *engine, const struct rb_straight *s,
@@ -68,7 +68,6 @@ enum rb_now rb_straight_go(const struct rb_engine *engine, struct rb_straight *s
 			work(engine, s, step);
 		if (got != RB_NOW_DONE)
 			return got;
-		s->done_steps |= UINT64_C(1) << step;
 	}
 	return RB_NOW_DONE;
 }

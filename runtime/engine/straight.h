@@ -13,15 +13,13 @@
 
 struct rb_straight {
 	const struct rb_plan *plan;
-	const struct rb_where *buffers;
+	void *buffers[RB_BUF_SCRATCH + 1]; /* IN is never written. SCRATCH: the instance's set. */
 	const struct rb_signature *signature;
 	struct rb_tag tag;
-	uint64_t set_at; /* In scratch: the instance's set, in bytes. */
 	rubato_type type;
 	rubato_operator op;
-	uint32_t divisor;    /* Of AVG. */
-	uint32_t at;         /* Steps of plan->order that are done. */
-	uint64_t done_steps; /* Their bits are added. */
+	uint32_t divisor; /* Of AVG. */
+	uint32_t at;      /* Steps of plan->order that are done. */
 };
 
 /* Whether all its messages go over transports, and its work to an executor, that do such things. */

@@ -1,4 +1,4 @@
-/* api_op.c -- the public functions of a persistent operation: start, wait, free. */
+/* op.c -- the public functions of a persistent operation: start, wait, free. */
 #include <stdio.h>
 
 #include "runtime/engine/absent.h"

@@ -1,4 +1,4 @@
-/* api_collectives.c -- the public collectives and messages: each is one call, carried out in two
+/* collectives.c -- the public collectives and messages: each is one call, carried out in two
  * ways. */
 #include "runtime/call.h"
 

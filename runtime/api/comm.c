@@ -1,4 +1,4 @@
-/* api_comm.c -- the public functions of a communicator: its ranks, memory, time and settings. */
+/* comm.c -- the public functions of a communicator: its ranks, memory, time and settings. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "runtime/message.h"

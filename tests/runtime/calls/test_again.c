@@ -1,0 +1,224 @@
+/*
+ * test_again.c -- small collectives that are called again and again (runtime/again.h): whichever
+ * way each goes, results are right, and what differs between ranks is found out. rb_again is
+ * watched, so that each of its ends is seen: done at once, begun and gone on with by an operation
+ * as a rank is late, and not taken. Shared memory is the transport that does things at once.
+ */
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/rng.h"
+#include "runtime/again.h"
+#include "tests/check_main.h"
+#include "tests/expect.h"
+#include "tests/length.h"
+#include "tests/runtime/local.h"
+
+#define COUNT_MAX 5u
+
+static const struct rb_transport_ops *const transports[] = { &rb_transport_shm, NULL };
+static _Atomic uint32_t seen[3]; /* By enum rb_again. */
+
+enum rb_again __real_rb_again(struct rubato_comm *comm, const struct rb_call *call, uint32_t *at);
+enum rb_again __wrap_rb_again(struct rubato_comm *comm, const struct rb_call *call, uint32_t *at);
+
+enum rb_again __wrap_rb_again(struct rubato_comm *comm, const struct rb_call *call, uint32_t *at)
+{
+	enum rb_again got = __real_rb_again(comm, call, at);
+
+	atomic_fetch_add(&seen[got], 1);
+	return got;
+}
+
+static void late(uint32_t us)
+{
+	struct timespec span = { .tv_nsec = (long)us * 1000 };
+
+	if (us > 0)
+		(void)nanosleep(&span, NULL);
+}
+
+/* ---- Results ---- */
+
+static rubato_status call_and_look(rubato_comm *comm, struct rb_rng *rng)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+	uint32_t kind = (uint32_t)rb_rng_below(rng, 6), root = (uint32_t)rb_rng_below(rng, n);
+	uint64_t count = rb_rng_below(rng, COUNT_MAX + 1);
+	uint32_t who = (uint32_t)rb_rng_below(rng, 4 * n); /* No rank, most times. */
+	uint32_t first = (uint32_t)rb_rng_below(rng, 1000);
+	int64_t in[COUNT_MAX], out[COUNT_MAX * 8], sum = (int64_t)n * first + n * (n - 1) / 2;
+
+	late(rank == who ? 300 : 0);
+	memset(out, -1, sizeof(out));
+	for (uint32_t i = 0; i < COUNT_MAX; i++)
+		in[i] = first + rank + 10 * (int64_t)i;
+	if (kind == 0)
+		return rubato_barrier(comm);
+	if (kind == 1)
+		RB_TRY(rubato_allreduce(comm, in, out, count, RUBATO_INT64, RUBATO_SUM));
+	else if (kind == 2)
+		RB_TRY(rubato_allreduce(comm, in, in, count, RUBATO_INT64, RUBATO_MAX));
+	else if (kind == 3)
+		RB_TRY(rubato_broadcast(comm, in, count, RUBATO_INT64, root));
+	else if (kind == 4)
+		RB_TRY(rubato_allgather(comm, in, out, count, RUBATO_INT64));
+	else
+		RB_TRY(rubato_reduce(comm, in, out, count, RUBATO_INT64, RUBATO_SUM, root));
+	for (uint64_t i = 0; i < count; i++) {
+		int64_t more = 10 * (int64_t)i;
+
+		EXPECT(kind != 1 || out[i] == sum + n * more);
+		EXPECT(kind != 2 || in[i] == first + n - 1 + more);
+		EXPECT(kind != 3 || in[i] == first + root + more);
+		EXPECT(kind != 5 || rank != root || out[i] == sum + n * more);
+		for (uint32_t r = 0; r < n; r++)
+			EXPECT(kind != 4 || out[r * count + i] == first + r + more);
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status results_main(rubato_comm *comm, void *arg)
+{
+	struct rb_rng rng = { .state = *(const uint64_t *)arg };
+	uint32_t calls = test_length() == TEST_SHORT ? 500 : 4000;
+
+	for (uint32_t i = 0; i < calls; i++)
+		RB_TRY(call_and_look(comm, &rng));
+	return RUBATO_OK;
+}
+
+static void results(uint32_t rank_count, uint64_t seed)
+{
+	rubato_status err = local_run(rank_count, transports, results_main, &seed, NULL);
+
+	ck_assert_msg(err == RUBATO_OK, "%u ranks, seed %llu: %s", rank_count,
+		      (unsigned long long)seed, rubato_error_text());
+}
+
+START_TEST(results_are_right_whichever_way)
+{
+	for (uint32_t n = 1; n <= 5; n++)
+		results(n, n);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_msg(atomic_load(&seen[i]) > 50, "%u calls were of kind %u",
+			      atomic_load(&seen[i]), i);
+}
+END_TEST
+
+/* Then a call ends when its messages have left, as others do. */
+START_TEST(without_a_progress_thread_it_is_not_taken)
+{
+	ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0); /* Of this test's own process. */
+	results(2, 1);
+	ck_assert_uint_gt(atomic_load(&seen[RB_AGAIN_NOT]), 0);
+	ck_assert_uint_eq(atomic_load(&seen[RB_AGAIN_DONE]) + atomic_load(&seen[RB_AGAIN_BEGUN]),
+			  0);
+}
+END_TEST
+
+/* ---- What differs ---- */
+
+static rubato_status warm_up(rubato_comm *comm)
+{
+	double in = 1, out = 0;
+
+	for (uint32_t i = 0; i < 100; i++) {
+		RB_TRY(rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM));
+		RB_TRY(rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_MAX));
+	}
+	return RUBATO_OK;
+}
+
+/* Both have made both calls before. */
+static rubato_status differ_main(rubato_comm *comm, void *arg)
+{
+	uint32_t late_rank = *(const uint32_t *)arg;
+	double in = 1, out = 0;
+
+	RB_TRY(warm_up(comm));
+	late(rubato_rank(comm) == late_rank ? 2000 : 0);
+	EXPECT(rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64,
+				rubato_rank(comm) == 0 ? RUBATO_SUM : RUBATO_MAX) ==
+	       RUBATO_ERR_MISMATCH);
+	EXPECT(strstr(rubato_error_text(), "max") != NULL);
+	EXPECT(strstr(rubato_error_text(), "sum") != NULL);
+	return RUBATO_OK;
+}
+
+START_TEST(calls_that_differ_are_found_out)
+{
+	for (uint32_t late_rank = 0; late_rank < 3; late_rank++) { /* 2: none is. */
+		rubato_status err = local_run_raw(2, transports, differ_main, &late_rank, NULL);
+
+		ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
+	}
+}
+END_TEST
+
+/* An argument that is wrong on one rank: it has sent nothing, and may call again. */
+static rubato_status wrong_main(rubato_comm *comm, void *arg)
+{
+	double in = 1, out = 0;
+
+	(void)arg;
+	RB_TRY(warm_up(comm));
+	if (rubato_rank(comm) == 0) {
+		EXPECT(rubato_allreduce(comm, NULL, &out, 1, RUBATO_FLOAT64, RUBATO_SUM) ==
+		       RUBATO_ERR_ARGUMENT);
+		EXPECT(rubato_allreduce(comm, &in, NULL, 1, RUBATO_FLOAT64, RUBATO_SUM) ==
+		       RUBATO_ERR_ARGUMENT);
+	}
+	RB_TRY(rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM));
+	EXPECT(out == 2);
+	return RUBATO_OK;
+}
+
+START_TEST(a_wrong_argument_sends_nothing)
+{
+	rubato_status err = local_run(2, transports, wrong_main, NULL, NULL);
+
+	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
+}
+END_TEST
+
+/* Rank 1 does not come. */
+static rubato_status alone_main(rubato_comm *comm, void *arg)
+{
+	double in = 1, out = 0;
+
+	(void)arg;
+	RB_TRY(warm_up(comm));
+	comm->timeout_ns = 300000000;
+	if (rubato_rank(comm) == 1) {
+		late(900000);
+		return RUBATO_OK;
+	}
+	EXPECT(rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM) ==
+	       RUBATO_ERR_TIMEOUT);
+	EXPECT(strstr(rubato_error_text(), "call 200") != NULL);
+	EXPECT(strstr(rubato_error_text(), "rank 1") != NULL);
+	return RUBATO_OK;
+}
+
+START_TEST(who_does_not_come_is_named)
+{
+	rubato_status err = local_run_raw(2, transports, alone_main, NULL, NULL);
+
+	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
+	ck_assert_uint_gt(atomic_load(&seen[RB_AGAIN_BEGUN]), 0);
+}
+END_TEST
+
+int main(void)
+{
+	TCase *tc = tcase_create("again");
+
+	tcase_add_test(tc, results_are_right_whichever_way);
+	tcase_add_test(tc, without_a_progress_thread_it_is_not_taken);
+	tcase_add_test(tc, calls_that_differ_are_found_out);
+	tcase_add_test(tc, a_wrong_argument_sends_nothing);
+	tcase_add_test(tc, who_does_not_come_is_named);
+	return check_main("again", tc);
+}
