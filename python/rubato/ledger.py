@@ -4,7 +4,7 @@ rubato-sim write it and rubato-report reads it (docs/trainer.md, "The ledger")."
 import json
 import os
 import pathlib
-from typing import Optional, Union
+from typing import Iterable, Optional, Union
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Ledger:
         self._write(line)
         self._updates += 1
 
-    def average(self, ranks, step: int, period: int, scope: str = "global") -> None:
+    def average(self, ranks: Iterable[int], step: int, period: int, scope: str = "global") -> None:
         """An average of the models of `ranks` after `step` local steps, `period` after the last
         one."""
         self._write({"update": self._updates, "kind": "average", "scope": scope,

@@ -1,5 +1,7 @@
 """Persistent operations: made once by all ranks, started any number of times, not blocking."""
 
+from typing import Any, Optional
+
 import numpy as np
 
 from ._library import check, ffi, lib, nanoseconds
@@ -26,14 +28,14 @@ class Operation:
             raise ArgumentError("the operation was freed, or its communicator was finalized")
         return self._op
 
-    def start(self):
+    def start(self) -> "Operation":
         """Starts it and returns at once; returns the operation. Errors: ArgumentError when it is in
         flight already."""
         check(lib.rubato_start(self._handle()))
         self._comm._in_flight.add(self) # The library writes to its buffers: it must not vanish.
         return self
 
-    def test(self):
+    def test(self) -> bool:
         """Makes progress once; whether it is complete. Raises the operation's error."""
         try:
             check(lib.rubato_test(self._handle(), self._done))
@@ -44,7 +46,7 @@ class Operation:
             self._comm._in_flight.discard(self)
         return bool(self._done[0])
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: Optional[float] = None) -> Any:
         """Blocks until it is complete; returns `result`. `timeout` in seconds; None: that of the
         communicator. TimeoutError: still in flight, wait again or cancel."""
         status = lib.rubato_wait(self._handle(), nanoseconds(timeout))
@@ -53,7 +55,7 @@ class Operation:
         check(status)
         return self.result
 
-    def cancel(self):
+    def cancel(self) -> bool:
         """Ends it and returns when its buffers are quiet: True if it was ended in flight, which
         for a collective poisons the communicator; False if there was nothing to end."""
         status = lib.rubato_cancel(self._handle())
@@ -62,7 +64,7 @@ class Operation:
             check(status)
         return status == CANCELLED
 
-    def residual(self):
+    def residual(self) -> np.ndarray:
         """What rounding has lost so far, of an operation that feeds it back
         (Communicator.set_wire): an array that is the library's until the operation is freed, to
         be read and written while it is not in flight. ArgumentError: it has none."""
@@ -70,7 +72,7 @@ class Operation:
         check(lib.rubato_op_residual(self._handle(), lost, count))
         return np.frombuffer(ffi.buffer(lost[0], count[0] * 4), np.float32)
 
-    def free(self):
+    def free(self) -> None:
         """Frees it; one that is in flight is cancelled first."""
         if self._op is not None:
             self._comm._in_flight.discard(self)

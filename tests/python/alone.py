@@ -1,6 +1,7 @@
 """alone.py -- one process, from the installed package: jobs of threads, start by a callback, and
 what the module tells."""
 
+import inspect
 import os
 import pathlib
 import tempfile
@@ -89,6 +90,23 @@ class Alone(unittest.TestCase):
             rubato.prove("allreduce", "no such", 4)
         self.assertEqual(caught.exception.status, -1)
         self.assertIsInstance(caught.exception, ValueError)
+
+    def test_what_is_public_has_types_and_a_text(self):
+        found = 0
+        for name in rubato.__all__:
+            thing = getattr(rubato, name)
+            inside = vars(thing).items() if inspect.isclass(thing) else [(name, thing)]
+            for what, function in inside:
+                if what.startswith("_") or not inspect.isfunction(function):
+                    continue
+                found += 1
+                with self.subTest(f"{name}: {what}"):
+                    about = inspect.signature(function)
+                    self.assertTrue(function.__doc__)
+                    self.assertIsNot(about.return_annotation, about.empty)
+                    self.assertEqual([p.name for p in about.parameters.values()
+                                      if p.annotation is p.empty and p.name != "self"], [])
+        self.assertGreater(found, 50)
 
     def test_a_ledger_of_a_link_is_where_it_leads(self):
         with tempfile.TemporaryDirectory() as folder:
