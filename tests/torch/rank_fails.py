@@ -56,13 +56,29 @@ if how == "absent": # It never comes to the group.
     if rank == 0: # The store is its own: not gone before the other one has been told.
         others("told")
     raise SystemExit
-if how == "refused": # Rank 0 fails before it has anything to leave in the store.
-    if rank == 0:
-        os.environ["RUBATO_CHUNK"] = "much"
+if how in ("refused", "setting", "built"): # A rank fails before others have met it.
+    if rank == (0 if how == "refused" else 1):
+        if how == "built":
+            import rubato_torch._built
+            rubato_torch._built.TORCH = "1.0"
+        else:
+            os.environ["RUBATO_CHUNK"] = "much"
     told("init", lambda: dist.init_process_group("rubato", **group))
     store.set(f"told {rank}", "")
     if rank == 0:
         others("told")
+    raise SystemExit
+if how == "gone": # Rank 0, and the store with it, while the others wait for it.
+    if rank == 0:
+        import rubato_torch
+
+        def end(options, backend_options=None):
+            options.store.wait(["rubato/here/1", "rubato/here/2"])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        rubato_torch._create = end
+        rubato_torch.register()
+    told("init", lambda: dist.init_process_group("rubato", **group))
     raise SystemExit
 if how == "detail":
     dist.set_debug_level(dist.DebugLevel.DETAIL)

@@ -345,6 +345,20 @@ raise SystemExit(subprocess.call(
         said, _ = self.told("refused", ("init",), "rubato: start: .*RUBATO_CHUNK")
         self.assertRegex(said[2], "init DistBackendError: rubato: start: rank 0 has failed: ")
 
+    def test_a_rank_fails_before_it_meets_the_others(self):
+        for how, why in (("setting", "RUBATO_CHUNK"), ("built", "rubato_torch was built for")):
+            with self.subTest(how):
+                said, _ = self.told(how, ("init",), "DistBackendError: rubato: start: "
+                                    f"rank 1 has failed: {why}")
+                self.assertRegex(said[1], f"init (ValueError|ImportError): .*{why}")
+
+    def test_rank_0_ends_with_the_store(self):
+        said, codes = self.job(3, HERE / "rank_fails.py", "gone")
+        self.assertEqual(codes, [-signal.SIGKILL, 0, 0], said)
+        for rank in (1, 2):
+            self.assertRegex(said[rank], f"init DistBackendError: rubato: start: rank {rank} has "
+                             "lost PyTorch's store, which ends with rank 0 or the launcher: ")
+
     def test_a_rank_does_not_come_to_the_store(self):
         """There rank 0 is told by PyTorch, whose store counts; who finds nothing of rank 0 names
         the rank that both wait for."""

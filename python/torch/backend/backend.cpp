@@ -22,7 +22,8 @@ namespace rubato_torch
 using std::chrono::steady_clock;
 
 static constexpr const char *ID_KEY = "rubato/id";
-static constexpr const char *HERE_KEY = "rubato/here/"; /* And the rank. */
+static constexpr const char *HERE_KEY = "rubato/here/";    /* And the rank. */
+static constexpr const char *FAILED_KEY = "rubato/failed"; /* Why, of another rank than 0. */
 /* How long a group that nobody has destroyed waits for its other ranks, as its process ends. */
 static constexpr Timeout PATIENCE_AT_EXIT = std::chrono::seconds(5);
 
@@ -86,37 +87,95 @@ static std::string listed(const std::vector<int> &ranks)
 	return text;
 }
 
-/* Who has not been here where rank 0 has left nothing. It may have come: PyTorch's store, where rank
- * 0 has it, lets that one go on when all have come to it. */
-static std::string absent_text(c10d::Store &store, int size)
+/* Who has not been here. */
+static std::vector<int> absent(c10d::Store &store, int size)
 {
-	std::vector<int> absent;
+	std::vector<int> ranks;
 
 	try {
 		for (int rank = 1; rank < size; rank++)
 			if (!store.check({ HERE_KEY + std::to_string(rank) }))
-				absent.push_back(rank);
+				ranks.push_back(rank);
 	} catch (const c10::Error &) { /* It is gone. */
-		return "";
+		ranks.clear();
 	}
-	if (absent.empty())
-		return "";
-	return listed(absent) + (absent.size() == 1 ? " has" : " have") +
-	       " not come either, and rank 0 may be waiting for " +
-	       (absent.size() == 1 ? "it" : "them") + ": ";
+	return ranks;
 }
 
-/* Rank 0 has no id to leave: what it leaves says why, and stays for all to read. Never as long as an
- * id. */
-static void failure_leave(c10d::Store &store)
+/* Where rank 0 has left nothing. It may have come: PyTorch's store, where rank 0 has it, lets that
+ * one go on when all have come to it. */
+static std::string absent_text(c10d::Store &store, int size)
 {
-	std::string why = std::string(rubato_error_text()).substr(0, sizeof(rubato_id::bytes) - 1);
+	std::vector<int> ranks = absent(store, size);
+
+	if (ranks.empty())
+		return "";
+	return listed(ranks) + (ranks.size() == 1 ? " has" : " have") +
+	       " not come either, and rank 0 may be waiting for " +
+	       (ranks.size() == 1 ? "it" : "them") + ": ";
+}
+
+/* In place of an id, whose size it never has. It stays, for all to read. */
+static void failure_leave(c10d::Store &store, const char *key, const std::string &why)
+{
+	std::string text = why.substr(0, sizeof(rubato_id::bytes) - 1);
 
 	try {
-		store.set(ID_KEY, std::vector<uint8_t>(why.begin(), why.end()));
+		store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
 	} catch (const c10::Error &) {
-		LOG(INFO) << "rubato: the store does not take why rank 0 has failed";
+		LOG(INFO) << "rubato: the store does not take why this rank has failed";
 	}
+}
+
+static std::string failure_text(int rank)
+{
+	return "rank " + std::to_string(rank) + " has failed: " + rubato_error_text();
+}
+
+static void no_row(void *, const char *, const char *, const char *, const char *)
+{
+}
+
+/* Who fails here has come, too, so that rank 0 looks why. */
+void Backend::settings_check(c10d::Store &store)
+{
+	rubato_status status = rubato_config_each(no_row, nullptr);
+
+	if (status == RUBATO_OK || size_ == 1)
+		return;
+	failure_leave(store, rank_ == 0 ? ID_KEY : FAILED_KEY, failure_text(rank_));
+	if (rank_ > 0)
+		store.set(HERE_KEY + std::to_string(rank_), std::vector<uint8_t>());
+	check(status, "rubato: start" + where_);
+}
+
+/* Rank 0 looks for the others first: what keeps one of them away, all are told. */
+void Backend::others_await(c10d::Store &store)
+{
+	std::vector<std::string> keys;
+	std::string why;
+
+	for (int rank = 1; rank < size_; rank++)
+		keys.push_back(HERE_KEY + std::to_string(rank));
+	try {
+		store.wait(keys, options_->timeout);
+	} catch (const c10::DistNetworkError &) {
+		throw;
+	} catch (const c10::Error &error) {
+		std::vector<int> ranks = absent(store, size_);
+
+		why = (ranks.empty() ? "not all ranks came" : listed(ranks) + " did not come") +
+		      " within " + seconds(options_->timeout);
+		failure_leave(store, ID_KEY, why);
+		fail(RUBATO_ERR_TIMEOUT,
+		     "rubato: start: " + why + where_ + ": " + error.what_without_backtrace());
+	}
+	if (!store.check({ FAILED_KEY }))
+		return;
+	std::vector<uint8_t> bytes = store.get(FAILED_KEY);
+	why = std::string(bytes.begin(), bytes.end());
+	failure_leave(store, ID_KEY, why);
+	fail(RUBATO_ERR_PEER, "rubato: start: " + why + where_);
 }
 
 /* The id holds the addresses of rank 0 and the job's secret: as safe as the store is. */
@@ -124,11 +183,14 @@ rubato_id Backend::id_exchange(c10d::Store &store)
 {
 	rubato_id id;
 
+	settings_check(store);
 	if (rank_ == 0) {
+		if (size_ > 1)
+			others_await(store);
 		rubato_status status = rubato_id_create(&id);
 
 		if (status != RUBATO_OK && size_ > 1)
-			failure_leave(store);
+			failure_leave(store, ID_KEY, failure_text(0));
 		check(status, "rubato: start" + where_);
 		if (size_ > 1)
 			store.set(ID_KEY,
@@ -138,6 +200,8 @@ rubato_id Backend::id_exchange(c10d::Store &store)
 	store.set(HERE_KEY + std::to_string(rank_), std::vector<uint8_t>());
 	try {
 		store.wait({ ID_KEY }, options_->timeout);
+	} catch (const c10::DistNetworkError &) {
+		throw;
 	} catch (const c10::Error &error) {
 		fail(RUBATO_ERR_TIMEOUT,
 		     "rubato: start: rank " + std::to_string(rank_) +
@@ -147,8 +211,8 @@ rubato_id Backend::id_exchange(c10d::Store &store)
 	}
 	std::vector<uint8_t> bytes = store.get(ID_KEY);
 	if (bytes.size() != sizeof(id.bytes))
-		fail(RUBATO_ERR_PEER, "rubato: start: rank 0 has failed" + where_ + ": " +
-					      std::string(bytes.begin(), bytes.end()));
+		fail(RUBATO_ERR_PEER,
+		     "rubato: start: " + std::string(bytes.begin(), bytes.end()) + where_);
 	std::copy(bytes.begin(), bytes.end(), id.bytes);
 	return id;
 }
@@ -156,10 +220,21 @@ rubato_id Backend::id_exchange(c10d::Store &store)
 void Backend::open(const c10::intrusive_ptr<c10d::Store> &store)
 {
 	rubato_options options = RUBATO_OPTIONS_INIT;
-	c10::intrusive_ptr<c10d::Store> own = size_ > 1 ? store->clone() : store;
-	rubato_id id = id_exchange(*own);
+	c10::intrusive_ptr<c10d::Store> own = store;
+	rubato_id id;
 	rubato_status status;
 
+	try {
+		if (size_ > 1)
+			own = store->clone();
+		id = id_exchange(*own);
+	} catch (const c10::DistNetworkError &error) {
+		fail(RUBATO_ERR_PEER,
+		     "rubato: start: rank " + std::to_string(rank_) +
+			     " has lost PyTorch's store, which ends with rank 0 or the "
+			     "launcher" +
+			     where_ + ": " + error.what_without_backtrace());
+	}
 	options.timeout_ns = nanoseconds(options_->timeout);
 	status = rubato_init_id(&comm_, &id, uint32_t(rank_), uint32_t(size_), &options);
 	if (size_ > 1) {

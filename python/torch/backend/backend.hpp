@@ -133,6 +133,8 @@ class Backend : public c10d::Backend
 	};
 
 	void open(const c10::intrusive_ptr<c10d::Store> &store);
+	void settings_check(c10d::Store &store);
+	void others_await(c10d::Store &store);
 	rubato_id id_exchange(c10d::Store &store);
 	rubato_comm *comm(const char *name) const;
 	Reach reach(const Moment &moment);

@@ -41,9 +41,23 @@ def _end():
     _module.end_all(getattr(sys, "last_type", None) is not None)
 
 
+def _leave(options, why):
+    """The others of the group hear it, as of what fails in the compiled part (backend.cpp)."""
+    rank = options.group_rank
+    text = f"rank {rank} has failed: {why}".encode("ascii", "replace")[:255]
+    options.store.set("rubato/failed" if rank else "rubato/id", text)
+    if rank:
+        options.store.set(f"rubato/here/{rank}", b"")
+
+
 def _create(options, backend_options=None):
     """Called by init_process_group and new_group, on each rank of the new group."""
-    return _load().create(options.store, options.group_rank, options.group_size, options.timeout,
+    try:
+        module = _load()
+    except Exception as error:
+        _leave(options, error)
+        raise
+    return module.create(options.store, options.group_rank, options.group_size, options.timeout,
                           options.group_id, list(options.global_ranks_in_group or ()))
 
 
