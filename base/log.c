@@ -4,10 +4,12 @@
  */
 #include "base/log.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/sync.h"
 
@@ -25,6 +27,23 @@ bool rb_log_enabled(enum rb_log_level level)
 	return (int)level <= atomic_load_explicit(&current_level, memory_order_relaxed);
 }
 
+/* Without SIGPIPE, which would end a process whose standard error nobody reads any more. Masks are
+ * a thread's on Linux, by sigprocmask, too. */
+static void quietly_write(const char *line, size_t bytes)
+{
+	const struct timespec now = { 0, 0 };
+	sigset_t pipes, before, pending;
+
+	(void)sigemptyset(&pipes);
+	(void)sigaddset(&pipes, SIGPIPE);
+	if (sigprocmask(SIG_BLOCK, &pipes, &before) != 0)
+		return;
+	(void)sigpending(&pending);
+	if (fwrite(line, 1, bytes, stderr) != bytes && !sigismember(&pending, SIGPIPE))
+		(void)sigtimedwait(&pipes, NULL, &now);
+	(void)sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 static void line_write(const char *format, va_list args)
 {
 	char line[1024];
@@ -36,7 +55,7 @@ static void line_write(const char *format, va_list args)
 		return;
 	line[end] = '\n';
 	/* One write, so that lines of several ranks do not mix. */
-	(void)!fwrite(line, 1, end + 1, stderr);
+	quietly_write(line, end + 1);
 }
 
 void rb_log_line(enum rb_log_level level, const char *format, ...)

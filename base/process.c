@@ -37,6 +37,17 @@ bool rb_process_gone(int32_t number)
 	return gone;
 }
 
+/* A new descriptor has the lowest number that is free. A child that executes something finds them
+ * closed, as it would have. */
+void rb_process_standard_open(void)
+{
+	static const int flags[] = { O_RDONLY, O_WRONLY, O_WRONLY };
+
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+			(void)open("/dev/null", flags[fd] | O_CLOEXEC);
+}
+
 bool rb_boot_id(uint8_t boot[RB_BOOT_ID_BYTES])
 {
 	int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);

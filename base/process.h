@@ -21,6 +21,9 @@ bool rb_process_gone(int32_t number);
  * say. */
 #define RB_BOOT_ID_BYTES 36
 bool rb_boot_id(uint8_t boot[RB_BOOT_ID_BYTES]);
+/* Opens of the descriptors 0 to 2 those that are closed, on /dev/null: else the next that this
+ * process opens, a socket for one, has such a number, and what is printed goes there. */
+void rb_process_standard_open(void);
 /* Names the kernel and the namespace in which processes have their numbers; 0: /proc does not
  * say. */
 uint64_t rb_process_host(void);

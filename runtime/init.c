@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "runtime/open.h"
 #include "runtime/startup/quota.h"
 
@@ -91,6 +92,7 @@ static rubato_status job_join(rubato_comm **comm, const rubato_id *id, uint32_t 
 	struct rb_config *config;
 	rubato_status err;
 
+	rb_process_standard_open();
 	if (id != NULL)
 		RB_TRY(rb_job_from_id(id, rank, size, &job));
 	config = calloc(1, sizeof(*config));
@@ -144,6 +146,7 @@ rubato_status rubato_id_create(rubato_id *id)
 
 	if (id == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "id: NULL");
+	rb_process_standard_open();
 	config = calloc(1, sizeof(*config));
 	if (config == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
@@ -188,6 +191,7 @@ rubato_status rubato_init_oob(rubato_comm **comm, rubato_allgather_function allg
 	if (comm == NULL || allgather == NULL || rank >= size)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: %s",
 			       comm == NULL || allgather == NULL ? "NULL" : "no such rank");
+	rb_process_standard_open();
 	config = calloc(1, sizeof(*config));
 	if (config == NULL && size > 1)
 		rb_callback_refuse(allgather, arg, size);
