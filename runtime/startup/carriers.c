@@ -6,6 +6,10 @@
  * messages to that of the next group, by each network in turn, small and large ones; the square
  * root of the product of both times is what a network costs there. Links with an end in common are
  * timed one after the other, in two or three rounds.
+ *
+ * What a rank sent last by one network may have been lost on its way, which the other end still
+ * waits for, while this one is at another network or in an exchange: so a second thread looks after
+ * all of them as long as links are timed.
  */
 #include "runtime/startup/carriers.h"
 
@@ -27,6 +31,7 @@
 #define LARGE_BYTES (192u << 10) /* As runtime/engine/ping.h, for the same reason. */
 #define LARGE_TIMES 3u
 #define POLLS_PER_YIELD 16u
+#define LOOK_NS UINT64_C(5000000) /* The best of some trips counts: few of them are disturbed. */
 #define NO_GROUP UINT32_MAX
 
 /* ---- The list ---- */
@@ -185,8 +190,61 @@ uint8_t rb_carrier_between(const struct rb_carrier_view *views, uint32_t group_c
 
 /* ---- Messages that are timed ---- */
 
+static bool by_memory(const struct rb_carriers *c, uint32_t r)
+{
+	return c->route[r] != RB_CARRIER_NONE && !rb_carrier_is_network(c->transports[c->route[r]]);
+}
+
+struct looking {
+	const struct rb_carriers *c;
+	uint32_t networks;   /* That are connected. */
+	struct rb_lock lock; /* Of their endpoints. */
+	_Atomic uint32_t ends;
+	struct rb_thread thread;
+};
+
+static void *look_main(void *arg)
+{
+	struct looking *looking = arg;
+
+	while (atomic_load(&looking->ends) == 0) {
+		rb_lock_take(&looking->lock);
+		for (uint32_t i = 0; i < RB_CARRIERS_MAX; i++) {
+			struct rb_endpoint *ep = looking->c->opened[i];
+
+			if ((looking->networks & 1u << i) == 0)
+				continue;
+			if (ep->ops->look != NULL)
+				ep->ops->look(ep);
+			(void)ep->ops->poll(ep);
+		}
+		rb_lock_drop(&looking->lock);
+		(void)rb_futex_wait(&looking->ends, 0, rb_clock_ns() + LOOK_NS);
+	}
+	return NULL;
+}
+
+static rubato_status looking_begin(struct looking *looking, const struct rb_carriers *c,
+				   uint32_t networks)
+{
+	for (uint32_t r = 0; r < c->bootstrap->rank_count; r++)
+		if (r != c->bootstrap->rank && !by_memory(c, r))
+			looking->networks |= c->reach[r] & networks;
+	looking->c = c;
+	rb_lock_init(&looking->lock);
+	return rb_thread_start(&looking->thread, look_main, looking);
+}
+
+static void looking_end(struct looking *looking)
+{
+	atomic_store(&looking->ends, 1);
+	rb_futex_wake(&looking->ends, 1);
+	rb_thread_join(&looking->thread);
+}
+
 struct trips {
 	struct rb_endpoint *ep;
+	struct rb_lock *lock;
 	uint32_t peer;
 	bool first; /* This rank begins. */
 	uint64_t number, deadline_ns;
@@ -201,19 +259,25 @@ static bool message(struct trips *t, bool sends, size_t bytes)
 				      .size_bytes = bytes };
 	const struct rb_transport_ops *ops = t->ep->ops;
 
+	rb_lock_take(t->lock);
 	if (sends)
 		ops->send(t->ep, &request);
 	else
 		ops->recv(t->ep, &request);
 	for (uint32_t polls = 1; request.state != RB_REQUEST_DONE; polls++) {
 		(void)ops->poll(t->ep); /* There is no other request. */
+		if (request.state == RB_REQUEST_DONE)
+			break;
+		if (rb_clock_ns() > t->deadline_ns) {
+			ops->cancel(t->ep, &request);
+			break;
+		}
+		rb_lock_drop(t->lock);
 		if (polls % POLLS_PER_YIELD == 0)
 			rb_yield();
-		if (request.state != RB_REQUEST_DONE && rb_clock_ns() > t->deadline_ns) {
-			ops->cancel(t->ep, &request);
-			return request.status == RUBATO_OK;
-		}
+		rb_lock_take(t->lock);
 	}
+	rb_lock_drop(t->lock);
 	return request.status == RUBATO_OK;
 }
 
@@ -254,13 +318,17 @@ struct choosing {
 	uint32_t *first_of;        /* Per group: its first rank. */
 	uint32_t group_count;
 	struct rb_carrier_view *views; /* Per group. */
+	struct looking looking;
 };
 
 /* To or from the first rank of a neighbour; costs[i] of each network that reaches it. */
-static rubato_status link_time(const struct choosing *ch, uint32_t peer, bool first, double *costs)
+static rubato_status link_time(struct choosing *ch, uint32_t peer, bool first, double *costs)
 {
 	const struct rb_carriers *c = ch->c;
-	struct trips t = { .peer = peer, .first = first, .deadline_ns = c->deadline_ns };
+	struct trips t = { .lock = &ch->looking.lock,
+			   .peer = peer,
+			   .first = first,
+			   .deadline_ns = c->deadline_ns };
 	uint64_t best_ns[RB_CARRIERS_MAX][2];
 	uint32_t reach = c->reach[peer] & ch->networks, before = 0;
 
@@ -306,7 +374,7 @@ static uint32_t rounds_of(uint32_t count)
 	return count < 2 ? 0 : count == 2 ? 1 : count % 2 == 1 ? 3 : 2;
 }
 
-static rubato_status rounds_run(const struct choosing *ch, struct rb_carrier_view *own)
+static rubato_status rounds_run(struct choosing *ch, struct rb_carrier_view *own)
 {
 	struct rb_bootstrap *b = ch->c->bootstrap;
 	uint32_t count = ch->group_count, g = ch->group_of[ch->own];
@@ -343,12 +411,18 @@ static rubato_status views_exchange(struct choosing *ch)
 	uint32_t g = ch->group_of[ch->own];
 	const void *const *blobs;
 	const size_t *bytes;
+	rubato_status err;
 
 	if (!ch->c->measures || ch->group_count < 2)
 		return RUBATO_OK;
-	RB_TRY(rounds_run(ch, &own));
-	RB_TRY(b->allgather(b, &own, g != NO_GROUP && ch->first_of[g] == ch->own ? sizeof(own) : 0,
-			    &blobs, &bytes, ch->c->deadline_ns));
+	RB_TRY(looking_begin(&ch->looking, ch->c, ch->networks));
+	err = rounds_run(ch, &own);
+	if (err == RUBATO_OK)
+		err = b->allgather(b, &own,
+				   g != NO_GROUP && ch->first_of[g] == ch->own ? sizeof(own) : 0,
+				   &blobs, &bytes, ch->c->deadline_ns);
+	looking_end(&ch->looking);
+	RB_TRY(err);
 	for (uint32_t k = 0; k < ch->group_count; k++) {
 		uint32_t r = ch->first_of[k];
 
@@ -362,11 +436,6 @@ static rubato_status views_exchange(struct choosing *ch)
 }
 
 /* ---- Connecting ---- */
-
-static bool by_memory(const struct rb_carriers *c, uint32_t r)
-{
-	return c->route[r] != RB_CARRIER_NONE && !rb_carrier_is_network(c->transports[c->route[r]]);
-}
 
 struct tables { /* For connect(). */
 	const void **addresses;

@@ -178,6 +178,8 @@ static struct {
 	void (*gid)(uint32_t node, uint32_t device, uint32_t port, uint32_t index,
 		    const union ibv_gid *gid);
 	void (*counters)(struct mock_counters *counters);
+	int (*fail_send)(uint64_t nth, enum ibv_wc_status status, bool delivered);
+	uint64_t (*fired)(int fault);
 } mock;
 
 static struct job {
@@ -187,6 +189,7 @@ static struct job {
 	/* carried[a][b]: what a says. */
 	char carried[8][8][16], carried_later[8][8][16];
 	bool met;                             /* What a case waits for has come. */
+	bool rail_fails;                      /* The other one is left. */
 	void (*opened)(uint32_t rank);        /* Its verbs is open; */
 	void (*connected)(uint32_t rank);     /* its verbs is connected. */
 	rubato_status (*open)(uint32_t rank); /* What opening says, instead. */
@@ -205,6 +208,8 @@ static void mock_find(void)
 		{ "mock_slow", (void **)&mock.slow },
 		{ "mock_gid", (void **)&mock.gid },
 		{ "mock_counters", (void **)&mock.counters },
+		{ "mock_fail_send", (void **)&mock.fail_send },
+		{ "mock_fired", (void **)&mock.fired },
 	};
 
 	mock_symbols_find(symbols, sizeof(symbols) / sizeof(symbols[0]));
@@ -322,9 +327,10 @@ static rubato_status carried_note(rubato_comm *comm, char carried[8][16])
 
 		RB_TRY(rubato_get_peer(comm, r, &peer));
 		if (r != rubato_rank(comm) &&
-		    strstr(peer.path, strcmp(peer.transport, "verbs") == 0
-					      ? "mock0 port 1, RoCE v2, GID 3 ::ffff:10.0."
-					      : "/") == NULL)
+		    strstr(peer.path,
+			   strcmp(peer.transport, "verbs") != 0 ? "/"
+			   : job.rail_fails ? " port 1, RoCE v2, GID 3 ::ffff:10."
+					    : "mock0 port 1, RoCE v2, GID 3 ::ffff:10.0.") == NULL)
 			return RB_FAIL(RUBATO_ERR_INTERNAL, "by %s: %s", peer.transport, peer.path);
 		(void)snprintf(carried[r], 16, "%s", peer.transport);
 	}
@@ -606,6 +612,59 @@ START_TEST(path_that_loses_some)
 }
 END_TEST
 
+/* The last message by which a network is timed: who sends it waits for nothing of that network. */
+#define LAST_OF_PASS 25u
+
+static struct {
+	uint32_t pass;
+	bool delivered;
+	_Atomic int fault; /* 0: it was not sent yet. */
+} loss;
+
+static void send_lost(struct rb_endpoint *ep, struct rb_request *request)
+{
+	uint64_t last = (uint64_t)loss.pass << 32 | LAST_OF_PASS;
+	struct rb_tag tag = rb_tag(0, RB_TAG_CARRIER, last, 0);
+
+	if (request->tag.call == tag.call && request->tag.step == tag.step)
+		loss.fault = mock.fail_send(1, IBV_WC_RETRY_EXC_ERR, loss.delivered);
+	rb_transport_verbs.send(ep, request);
+}
+
+static rubato_status open_lost(const struct rb_transport_options *options, struct rb_endpoint **out)
+{
+	RB_TRY(open_on_node(options, out));
+	(*out)->ops = &job.verbs;
+	return RUBATO_OK;
+}
+
+/* What it sent last by one of two rails gets lost, and it goes on to another network, or to what
+ * ranks exchange: it has to send that again all the same. */
+START_TEST(rail_that_fails_with_the_last_message)
+{
+	static const uint32_t passes[2][2] = { { 0, RB_CARRIERS_MAX }, { 1, RB_CARRIERS_MAX + 1 } };
+	bool second = _i / 4 != 0; /* UCX is the first of the list. */
+
+	job_new(true);
+	ucx_slow();
+	if (second) {
+		job.list[0] = &job.ucx;
+		job.list[1] = &job.verbs;
+	}
+	job.verbs.open = open_lost;
+	job.verbs.send = send_lost;
+	job.rail_fails = true;
+	loss.pass = passes[second][_i % 2];
+	loss.delivered = _i / 2 % 2 != 0;
+	loss.fault = 0;
+	job_run(2);
+	ck_assert_int_ne(loss.fault, 0);
+	ck_assert_uint_eq(mock.fired(loss.fault), 1);
+	ck_assert_msg(!said("do not pass"), "%s", words());
+	expect_apart(2, job.carried, 2);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("carriers");
@@ -629,6 +688,7 @@ int main(void)
 	tcase_add_test(jobs, path_that_breaks_when_timed);
 	tcase_add_test(jobs, path_that_is_slow);
 	tcase_add_test(jobs, path_that_loses_some);
+	tcase_add_loop_test(jobs, rail_that_fails_with_the_last_message, 0, 8);
 	suite_add_tcase(suite, jobs);
 	return check_suite(suite);
 }
