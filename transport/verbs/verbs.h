@@ -400,7 +400,7 @@ struct rb_verbs_port { /* Of a device: what its peers must know, and what carrie
 struct rb_verbs_rail {
 	struct rb_verbs_port port;
 	uint8_t index;
-	bool dead;            /* The device has failed. */
+	bool dead, mute;      /* The device has failed; carries no datagram any more. */
 	uint32_t regions_max; /* Of all who use the device. */
 	uint64_t region_bytes_max;
 	uint32_t links_lost; /* That lived, and do not. */
@@ -432,10 +432,10 @@ struct rb_verbs {
 	struct rb_verbs_listener *listener;
 	uint32_t by_tcp; /* Peers. */
 	bool connecting;
-	uint32_t queue, queue_mask;  /* Entries of a send queue, a power of 2; less one: */
-	uint32_t queue_messages;     /* so many for messages, the rest is CREDIT's; */
-	uint32_t queue_writes;       /* so many for writes, that messages find room. */
-	struct rb_verbs_link *links; /* All peers', */
+	uint64_t call_off_ns; /* Until then datagrams say that this rank gives up; 0: none does. */
+	uint32_t queue, queue_mask; /* Entries of a send queue, a power of 2; less one; for */
+	uint32_t queue_messages, queue_writes; /* messages (the rest is CREDIT's), writes. */
+	struct rb_verbs_link *links;           /* All peers', */
 	struct rb_verbs_entry *entries;
 	uint8_t *slots; /* and theirs. */
 	size_t slots_bytes;

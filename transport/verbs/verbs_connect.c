@@ -35,7 +35,9 @@
 #define DATAGRAM_FIRST_NS 5000000u
 #define DATAGRAM_LAST_NS 200000000u
 #define ABORT_GRACE_NS 500000000u        /* Guess. */
-#define CALL_OFF_NS 100000000u           /* Guess: a datagram leaves in microseconds. */
+#define CALL_OFF_NS 100000000u           /* Guess: a datagram leaves in microseconds; */
+#define CALL_OFF_ALL_NS 500000000u       /* those to all peers; */
+#define FAREWELL_NS UINT64_C(2000000000) /* a peer answers over TCP once it is in connect(). */
 #define LEFT_OUT_NS UINT64_C(2000000000) /* Guess: behind the first rail. */
 #define LOGGED_PEERS 32u
 
@@ -125,7 +127,7 @@ static uint32_t datagram_bit(const struct rb_verbs_link *link)
 	return link->peer->rank % RB_VERBS_DATAGRAMS;
 }
 
-static void datagram_post(struct rb_verbs *vb, const struct rb_verbs_link *link,
+static bool datagram_post(struct rb_verbs *vb, const struct rb_verbs_link *link,
 			  const struct rb_verbs_greeting *greeting)
 {
 	struct rb_verbs_rail *rail = link->rail;
@@ -143,8 +145,10 @@ static void datagram_post(struct rb_verbs *vb, const struct rb_verbs_link *link,
 	wr.wr.ud.ah = link->ah;
 	wr.wr.ud.remote_qpn = link->contact;
 	wr.wr.ud.remote_qkey = datagram_key(vb);
-	if (ibv_post_send(rail->datagrams, &wr, &bad) == 0)
-		rail->datagrams_out |= UINT64_C(1) << bit;
+	if (ibv_post_send(rail->datagrams, &wr, &bad) != 0)
+		return false;
+	rail->datagrams_out |= UINT64_C(1) << bit;
+	return true;
 }
 
 /* Tells the peer of this queue pair. One that gets lost is sent again. */
@@ -157,7 +161,7 @@ static void datagram_send(struct rb_verbs *vb, struct rb_verbs_link *link)
 	    (link->rail->datagrams_out & UINT64_C(1) << datagram_bit(link)) != 0)
 		return; /* Or the device still has it. */
 	greeting = rb_verbs_greeting_to(link);
-	datagram_post(vb, link, &greeting);
+	(void)datagram_post(vb, link, &greeting);
 }
 
 static const char *asked_text(const struct rb_verbs_link *link, char *text, size_t text_bytes)
@@ -169,15 +173,16 @@ static const char *asked_text(const struct rb_verbs_link *link, char *text, size
 	return text;
 }
 
-static void gave_up(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+void rb_verbs_gave_up(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
+	const struct rb_verbs_link *link = &peer->links[0];
 	char reason[RB_VERBS_REASON_BYTES], where[RB_VERBS_REASON_BYTES];
+	bool refused = link->refusal[0] != '\0';
 
-	if (peer->live > 0) /* It was connected: no datagram of its speaks for it any more. */
-		return;
 	peer->gave_up = true;
-	(void)snprintf(reason, sizeof(reason), "rank %u: it gave up; it is at %.160s", peer->rank,
-		       asked_text(&peer->links[0], where, sizeof(where)));
+	(void)snprintf(reason, sizeof(reason), "rank %u: it gave up%s%.40s%s; it is at %.*s",
+		       peer->rank, refused ? " (" : "", link->refusal, refused ? ")" : "",
+		       refused ? 100 : 160, asked_text(link, where, sizeof(where)));
 	rb_verbs_lose(vb, peer->rank, reason);
 }
 
@@ -208,8 +213,10 @@ void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const st
 	struct rb_verbs_greeting theirs;
 	struct rb_verbs_link *link = NULL;
 
-	if (slot >= RB_VERBS_DATAGRAMS)
+	if (slot >= RB_VERBS_DATAGRAMS) {
 		rail->datagrams_out &= ~(UINT64_C(1) << slot % RB_VERBS_DATAGRAMS);
+		rail->mute |= wc->status != IBV_WC_SUCCESS;
+	}
 	if (slot >= RB_VERBS_DATAGRAMS && wc->status != IBV_WC_SUCCESS && vb->connecting)
 		datagrams_failed(vb, rail, wc);
 	if (slot >= RB_VERBS_DATAGRAMS || rail->datagrams == NULL || wc->status != IBV_WC_SUCCESS)
@@ -219,11 +226,14 @@ void rb_verbs_datagram(struct rb_verbs *vb, struct rb_verbs_rail *rail, const st
 			vb, rail->datagram_slots + slot * DATAGRAM_BYTES + GRH_BYTES,
 			wc->byte_len - GRH_BYTES, &theirs);
 	datagram_receive(rail, slot);
-	if (link != NULL && theirs.ready == RB_VERBS_LEAVES)
-		gave_up(vb, link->peer);
-	/* Else a stranger's. */
-	else if (link != NULL && link->rail == rail && rb_verbs_heard(vb, link, &theirs))
-		datagram_send(vb, link);
+	if (link == NULL) /* A stranger's. */
+		return;
+	if (theirs.ready != RB_VERBS_LEAVES) {
+		if (link->rail == rail && rb_verbs_heard(vb, link, &theirs))
+			datagram_send(vb, link);
+	} else if (link->peer->live == 0) { /* Of one that is connected no datagram speaks. */
+		rb_verbs_gave_up(vb, link->peer);
+	}
 }
 
 /* ---- Addresses ---- */
@@ -751,14 +761,18 @@ rubato_status rb_verbs_connect_some(struct rb_endpoint *ep, const void *const *a
 
 /* ---- Giving up ---- */
 
-static void datagram_await(struct rb_verbs *vb, const struct rb_verbs_link *link)
+/* Whether the device has none of those to that peer any more. */
+static bool datagram_await(struct rb_verbs *vb, const struct rb_verbs_link *link)
 {
 	uint64_t until_ns = rb_deadline(rb_clock_ns(), CALL_OFF_NS);
+	uint64_t bit = UINT64_C(1) << datagram_bit(link);
 	struct rb_verbs_rail *rail = link->rail;
 	struct ibv_wc wc;
+	bool over = false;
 
-	while ((rail->datagrams_out & UINT64_C(1) << datagram_bit(link)) != 0 &&
-	       rb_clock_ns() < until_ns) {
+	until_ns = until_ns < vb->call_off_ns ? until_ns : vb->call_off_ns;
+	while ((rail->datagrams_out & bit) != 0 && !over) {
+		over = rb_clock_ns() >= until_ns;
 		if (vb->links != NULL) {
 			rb_verbs_move(vb, until_ns);
 			continue;
@@ -767,37 +781,58 @@ static void datagram_await(struct rb_verbs *vb, const struct rb_verbs_link *link
 			rb_verbs_datagram(vb, rail, &wc); /* There is nothing else yet. */
 		rb_pause();
 	}
+	rail->mute |= (rail->datagrams_out & bit) != 0;
+	return !rail->mute;
 }
 
-/* By a datagram, on the first rail: which waits at a peer that is not in connect() yet. */
-void rb_verbs_call_off(struct rb_endpoint *ep, uint32_t rank, const void *address, size_t bytes)
+/* By a datagram, which waits at a peer that is not in connect() yet. False: not by this rail. */
+static bool datagram_leave(struct rb_verbs *vb, struct rb_verbs_link *link,
+			   const struct blob_rail *theirs)
 {
-	struct rb_verbs *vb = (struct rb_verbs *)ep;
-	struct rb_verbs_peer *peer = &vb->peers[rank];
-	struct rb_verbs_link link = { .peer = peer, .rail = &vb->rails[0] };
-	struct rb_verbs_greeting greeting = { .rank = ep->rank,
+	struct rb_verbs_greeting greeting = { .rank = vb->base.rank,
 					      .qp_number = 1, /* None has 0. */
 					      .version = RB_VERBS_VERSION,
 					      .ready = RB_VERBS_LEAVES };
 	struct ibv_ah_attr path;
+	bool told = false;
+
+	if (link->rail->datagrams == NULL || link->rail->mute ||
+	    !datagram_await(vb, link)) /* What it may have been told before. */
+		return false;
+	memcpy(greeting.job, vb->job, sizeof(greeting.job));
+	link->gid = theirs->gid;
+	link->lid = theirs->lid;
+	link->contact = theirs->contact;
+	path = rb_verbs_path_to(link);
+	link->ah = vb->api.ibv_create_ah(link->rail->pd, &path);
+	if (link->ah == NULL)
+		return false;
+	if (datagram_post(vb, link, &greeting))
+		told = datagram_await(vb, link);
+	(void)vb->api.ibv_destroy_ah(link->ah);
+	return told;
+}
+
+/* By the first rail that can; else over TCP, when this end closes. */
+void rb_verbs_call_off(struct rb_endpoint *ep, uint32_t rank, const void *address, size_t bytes)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+	struct rb_verbs_peer *peer = &vb->peers[rank];
 	struct blob blob;
 
-	if (rank == ep->rank || peer->live > 0 || peer->left || peer->gave_up ||
-	    link.rail->datagrams == NULL || !rb_verbs_reachable(ep, address, bytes) ||
-	    !blob_read(address, bytes, &blob))
+	if (rank == ep->rank || peer->live > 0 || peer->by_tcp || peer->left || peer->gave_up ||
+	    !rb_verbs_reachable(ep, address, bytes) || !blob_read(address, bytes, &blob))
 		return;
-	datagram_await(vb, &link); /* What it may have been told before. */
-	memcpy(greeting.job, vb->job, sizeof(greeting.job));
-	link.gid = blob.rails[0].gid;
-	link.lid = blob.rails[0].lid;
-	link.contact = blob.rails[0].contact;
-	path = rb_verbs_path_to(&link);
-	link.ah = vb->api.ibv_create_ah(link.rail->pd, &path);
-	if (link.ah == NULL)
-		return;
-	datagram_post(vb, &link, &greeting);
-	datagram_await(vb, &link);
-	(void)vb->api.ibv_destroy_ah(link.ah);
+	if (vb->call_off_ns == 0)
+		vb->call_off_ns = rb_deadline(rb_clock_ns(), CALL_OFF_ALL_NS);
+	for (uint32_t i = 0; i < vb->rail_count && i < blob.rail_count; i++) {
+		struct rb_verbs_link link = { .peer = peer, .rail = &vb->rails[i] };
+
+		if (datagram_leave(vb, &link, &blob.rails[i]))
+			return;
+	}
+	rb_verbs_ways_keep(vb, rank, &blob.ways, vb->host != 0 && blob.host == vb->host);
+	rb_verbs_farewell_owe(vb, peer);
 }
 
 /* ---- Close ---- */
@@ -913,6 +948,8 @@ void rb_verbs_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 		return;
 	if (vb->links != NULL && vb->entries != NULL)
 		say_goodbye(vb, abort, deadline_ns);
+	if (vb->call_off_ns != 0)
+		rb_verbs_farewells(vb, rb_deadline(rb_clock_ns(), FAREWELL_NS));
 	datagrams_close(vb);
 	queues_close(vb);
 	rb_verbs_cache_close(vb);

@@ -29,6 +29,8 @@ void rb_verbs_rise_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer, cons
 void rb_verbs_links_end(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* Whether a way to it is being mended, which the progress thread has to know. */
 void rb_verbs_mends(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+/* While connecting, a peer that has not greeted by a rail; verbs_connect.c. */
+void rb_verbs_gave_up(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 /* All that was posted to it has ended, with its queue pair. */
 void rb_verbs_link_close(struct rb_verbs *vb, struct rb_verbs_link *link);
 

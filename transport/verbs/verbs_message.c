@@ -411,6 +411,10 @@ static void abort_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_ve
 	if (peer->spoke)
 		memcpy(peer->last_words, payload, RB_LAST_WORDS_BYTES);
 	peer->blames = head->id <= vb->base.rank_count ? (uint32_t)head->id : 0;
+	if (vb->connecting && peer->live == 0 && peer->link_count > 0) {
+		rb_verbs_gave_up(vb, peer);
+		return;
+	}
 	(void)snprintf(reason, sizeof(reason), "rank %u: it gave up", rank);
 	rb_verbs_lose(vb, rank, reason);
 }

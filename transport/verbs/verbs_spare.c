@@ -17,12 +17,14 @@
  */
 #include <errno.h>
 #include <linux/sockios.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "transport/verbs/verbs_payload.h"
 #include "transport/verbs/verbs_posts.h"
@@ -30,6 +32,8 @@
 
 #define WRITE_BYTES 16384u /* Of a frame. */
 #define READS_MAX 4u       /* At a time. */
+#define FAREWELLS_MAX 256u /* At a time: each takes a descriptor. */
+#define FAREWELL_LOOK_MS 1 /* What the kernel still owes rings no bell. */
 
 enum kind { MESSAGE = 1, WRITE, LEAVE, LEFT };
 
@@ -107,11 +111,22 @@ void rb_verbs_spare_free(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 	peer->spare = NULL;
 }
 
+static void farewell_end(struct rb_verbs_spare *spare)
+{
+	rb_verbs_fd_close(&spare->out_fd);
+	spare->call = RB_VERBS_CALL_NONE;
+	spare->farewell = RB_VERBS_FAREWELL_NONE;
+}
+
 void rb_verbs_spare_failed(struct rb_verbs *vb, struct rb_verbs_spare *spare, const char *what)
 {
 	struct rb_verbs_peer *peer = spare->peer;
 	char reason[RB_VERBS_REASON_BYTES];
 
+	if (spare->farewell != RB_VERBS_FAREWELL_NONE) { /* It has heard, or does not want to. */
+		farewell_end(spare);
+		return;
+	}
 	if (spare->failed)
 		return; /* From within the following. */
 	spare->failed = true;
@@ -125,8 +140,12 @@ void rb_verbs_spare_failed(struct rb_verbs *vb, struct rb_verbs_spare *spare, co
 
 void rb_verbs_spare_opened(struct rb_verbs *vb, struct rb_verbs_peer *peer)
 {
-	enum rb_log_level level = vb->counts.spares++ == 0 ? RB_LOG_WARN : RB_LOG_INFO;
+	enum rb_log_level level = RB_LOG_INFO;
 
+	if (peer->spare->farewell != RB_VERBS_FAREWELL_NONE)
+		return;
+	if (vb->counts.spares++ == 0)
+		level = RB_LOG_WARN;
 	RB_LOG(level, "verbs: degraded: TCP to rank %u, until a rail is back", peer->rank);
 	rb_verbs_stir(vb, peer);
 }
@@ -333,6 +352,83 @@ bool rb_verbs_spare_redo(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 	}
 	vb->counts.again++;
 	return true;
+}
+
+/* ---- Farewells ---- */
+
+void rb_verbs_farewell_owe(struct rb_verbs *vb, struct rb_verbs_peer *peer)
+{
+	struct rb_verbs_spare *spare;
+
+	if (peer->spare != NULL || peer->number != RB_VERBS_COUNTS_FROM ||
+	    rb_verbs_ways_to(vb, peer->rank)->count == 0)
+		return;
+	spare = rb_verbs_spare_of(peer);
+	if (spare != NULL)
+		spare->farewell = RB_VERBS_FAREWELL_OWED;
+}
+
+/* It is open: ABORT, as the first of the stream. */
+static void farewell_say(struct rb_verbs *vb, struct rb_verbs_spare *spare)
+{
+	const struct rb_verbs_head head = { .message = RB_VERBS_ABORT,
+					    .number = RB_VERBS_COUNTS_FROM,
+					    .id = vb->base.blames };
+	size_t words_bytes = vb->base.last_words != NULL ? RB_LAST_WORDS_BYTES : 0;
+
+	if (spare->farewell == RB_VERBS_FAREWELL_OWED &&
+	    message_add(vb, spare->peer, &head, vb->base.last_words, words_bytes))
+		spare->farewell = RB_VERBS_FAREWELL_SAID;
+	flush(vb, spare);
+	if (spare->error != 0 || !rb_verbs_spare_owes(spare->peer))
+		farewell_end(spare);
+}
+
+/* *calls are under way. Whether the peer may hear of it yet. */
+static bool farewell_step(struct rb_verbs *vb, struct rb_verbs_spare *spare, uint32_t *calls)
+{
+	const struct rb_verbs_ways *ways = rb_verbs_ways_to(vb, spare->peer->rank);
+
+	if (spare->call == RB_VERBS_CALL_NONE &&
+	    (spare->farewell == RB_VERBS_FAREWELL_SAID || spare->way == ways->count))
+		farewell_end(spare);
+	else if (spare->call == RB_VERBS_CALL_NONE && *calls < FAREWELLS_MAX) {
+		rb_verbs_call(vb, spare);
+		*calls += spare->call != RB_VERBS_CALL_NONE;
+	}
+	if (rb_verbs_is_open(spare))
+		farewell_say(vb, spare);
+	return spare->farewell != RB_VERBS_FAREWELL_NONE;
+}
+
+/* Whether any peer may hear of it yet. */
+static bool farewells_step(struct rb_verbs *vb)
+{
+	uint32_t calls = 0;
+	bool waits = false;
+
+	for (int turn = 0; turn < 2; turn++)
+		for (uint32_t r = 0; r < vb->base.rank_count; r++) {
+			struct rb_verbs_spare *spare = vb->peers[r].spare;
+
+			if (spare == NULL || spare->farewell == RB_VERBS_FAREWELL_NONE)
+				continue;
+			if (turn == 0 && spare->call != RB_VERBS_CALL_NONE)
+				calls++;
+			else if (turn == 1)
+				waits |= farewell_step(vb, spare, &calls);
+		}
+	return waits;
+}
+
+/* Whether or not a peer is lost here: whom this rank cannot tell anything it has lost. */
+void rb_verbs_farewells(struct rb_verbs *vb, uint64_t until_ns)
+{
+	struct pollfd fd = { .fd = vb->watch_fd, .events = POLLIN };
+
+	while (farewells_step(vb) && rb_clock_ns() < until_ns)
+		if (poll(&fd, 1, FAREWELL_LOOK_MS) > 0)
+			rb_verbs_check_peers(vb);
 }
 
 /* ---- To a rail ---- */

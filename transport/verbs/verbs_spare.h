@@ -18,6 +18,9 @@ enum rb_verbs_call {
 	RB_VERBS_CALL_OPEN,
 };
 
+/* That this rank gives up, before both have met. */
+enum rb_verbs_farewell { RB_VERBS_FAREWELL_NONE, RB_VERBS_FAREWELL_OWED, RB_VERBS_FAREWELL_SAID };
+
 struct rb_verbs_spare {
 	struct rb_verbs_peer *peer;
 	int out_fd, in_fd; /* What this end sends; what the other one sends. -1: none yet. */
@@ -32,6 +35,7 @@ struct rb_verbs_spare {
 	uint8_t theirs[RB_VERBS_NONCE_BYTES], ours[RB_VERBS_NONCE_BYTES];
 	char last[64];                   /* Why the last address failed; */
 	char why[RB_VERBS_REASON_BYTES]; /* and the last rail. */
+	enum rb_verbs_farewell farewell;
 	/* Frames. */
 	int error;                /* The connection has failed. */
 	bool failed;              /* So the peer is lost, when what had come is taken. */
@@ -106,6 +110,10 @@ bool rb_verbs_spare_look(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 bool rb_verbs_spare_mends(const struct rb_verbs_peer *peer);
 /* The peer's machine does not have all that was sent. */
 bool rb_verbs_spare_owes(const struct rb_verbs_peer *peer);
+/* The peer, with which there is nothing over TCP yet, is to be told that this rank gives up; */
+void rb_verbs_farewell_owe(struct rb_verbs *vb, struct rb_verbs_peer *peer);
+/* is told, as are all others, if they answer in time. */
+void rb_verbs_farewells(struct rb_verbs *vb, uint64_t until_ns);
 /* Nothing comes or leaves any more. */
 void rb_verbs_spare_shut(struct rb_verbs *vb, struct rb_verbs_peer *peer);
 void rb_verbs_spare_free(struct rb_verbs *vb, struct rb_verbs_peer *peer);
