@@ -158,7 +158,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_job_explain(char *text, size_t 
 /* Makes an id. The caller must then be one of the ranks of that job: rank 0. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_id_create(rubato_id *id);
 
-/* Joins the job `id` as `rank` of `size`: a thread or process each. PEER: rank 0 has gone. */
+/* Joins the job `id` as `rank` of `size`: a thread or process each. PEER: another one failed. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_id(rubato_comm **comm, const rubato_id *id,
 							 uint32_t rank, uint32_t size,
 							 const rubato_options *options);

@@ -36,6 +36,15 @@ static rubato_status options_apply(const rubato_options *options, struct rb_conf
 	return RUBATO_OK;
 }
 
+/* Of options that need not be good. */
+static uint64_t timeout_of(const rubato_options *options)
+{
+	bool good = options != NULL && options->size_bytes >= sizeof(*options) &&
+		    options->flags == 0 && options->timeout_ns > 0;
+
+	return good ? options->timeout_ns : 60000000000u;
+}
+
 /* By a launcher's store: where ranks meet, and their secret. */
 static rubato_status stored_open(const struct rb_config *config, struct rb_job *job,
 				 struct rb_setup *setup, uint64_t deadline_ns)
@@ -83,8 +92,30 @@ static rubato_status job_prepare(struct rb_config *config, bool known,
 	return options_apply(options, config, job);
 }
 
-/* Joins the job of `id`, or of the environment where that is NULL. Where rank 0 fails before it can
- * tell anybody, who looks for it finds that nobody listens. */
+/* Others wait for this rank, whose settings or options are bad: it comes, to say so. Of rank 0 they
+ * find that nobody listens. */
+static rubato_status job_refuse(const struct rb_job *job, uint64_t timeout_ns, rubato_status err)
+{
+	uint64_t deadline_ns = rb_deadline(rb_clock_ns(), timeout_ns);
+	struct rb_bootstrap *bootstrap;
+	char text[400];
+
+	if (job->rank == 0) {
+		if (job->listener >= 0)
+			(void)close(job->listener);
+		return err;
+	}
+	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
+	if (rb_rendezvous_open(job, deadline_ns, &bootstrap) == RUBATO_OK) {
+		(void)RB_FAIL(err, "%s", text);
+		(void)bootstrap->end(bootstrap, false);
+		bootstrap->close(bootstrap);
+	}
+	return RB_FAIL(err, "%s", text);
+}
+
+/* Joins the job of `id`, or of the environment where that is NULL: there a launcher ends the others
+ * where one fails before it knows its job. */
 static rubato_status job_join(rubato_comm **comm, const rubato_id *id, uint32_t rank, uint32_t size,
 			      const rubato_options *options)
 {
@@ -99,8 +130,8 @@ static rubato_status job_join(rubato_comm **comm, const rubato_id *id, uint32_t 
 	err = job_prepare(config, id != NULL, options, &job);
 	if (err == RUBATO_OK)
 		err = job_open(config, &job, comm);
-	else if (job.listener >= 0)
-		(void)close(job.listener);
+	else if (id != NULL)
+		err = job_refuse(&job, timeout_of(options), err);
 	explicit_bzero(&job, sizeof(job)); /* It held the secret. */
 	free(config);
 	return err;

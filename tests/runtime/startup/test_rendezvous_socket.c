@@ -368,6 +368,46 @@ START_TEST(a_root_that_fails_before_anybody_came_is_not_waited_for)
 }
 END_TEST
 
+struct joiner {
+	const rubato_id *id;
+	uint32_t rank, flags;
+	rubato_status opened;
+	char text[512];
+	pthread_t thread;
+};
+
+static void *joiner_main(void *arg)
+{
+	rubato_options options = RUBATO_OPTIONS_INIT;
+	struct joiner *j = arg;
+	rubato_comm *comm;
+
+	options.timeout_ns = 20 * SECOND;
+	options.flags = j->flags;
+	j->opened = rubato_init_id(&comm, j->id, j->rank, 3, &options);
+	(void)snprintf(j->text, sizeof(j->text), "%s", rubato_error_text());
+	return NULL;
+}
+
+START_TEST(a_rank_that_cannot_join_comes_to_say_so)
+{
+	struct joiner j[3];
+	rubato_id id;
+
+	ck_assert_int_eq(rubato_id_create(&id), RUBATO_OK);
+	for (uint32_t r = 0; r < 3; r++) {
+		j[r] = (struct joiner) { .id = &id, .rank = r, .flags = r == 1 };
+		ck_assert_int_eq(pthread_create(&j[r].thread, NULL, joiner_main, &j[r]), 0);
+	}
+	for (uint32_t r = 0; r < 3; r++) {
+		ck_assert_int_eq(pthread_join(j[r].thread, NULL), 0);
+		ck_assert_int_eq(j[r].opened, r == 1 ? RUBATO_ERR_ARGUMENT : RUBATO_ERR_PEER);
+		has(j[r].text, r == 1 ? "options: start from RUBATO_OPTIONS_INIT"
+				      : "start-up failed on rank 1: options: start from ");
+	}
+}
+END_TEST
+
 START_TEST(a_wrong_secret_harms_only_its_owner)
 {
 	struct member m[3], stranger;
@@ -642,6 +682,7 @@ int main(void)
 	tcase_add_test(tc, a_root_that_is_gone_is_not_waited_for);
 	tcase_add_test(tc, a_root_is_waited_for_where_not_all_addresses_refuse);
 	tcase_add_test(tc, a_root_that_fails_before_anybody_came_is_not_waited_for);
+	tcase_add_test(tc, a_rank_that_cannot_join_comes_to_say_so);
 	tcase_add_loop_test(tc, a_wrong_secret_harms_only_its_owner, 0, 2);
 	tcase_add_test(tc, a_wrong_secret_is_the_roots_last_word);
 	tcase_add_test(tc, two_ranks_with_one_number);
