@@ -20,6 +20,7 @@
  * Where it is known what a node's memory takes, too, cost.c has a finer model of what goes over
  * nodes.
  */
+#include "base/float_mode.h"
 #include "collectives/build.h"
 #include "collectives/cost.h"
 
@@ -503,18 +504,31 @@ static uint64_t count_of(const struct rb_choice_facts *facts, enum rb_kind kind,
 		       : count;
 }
 
-double rb_predict(const struct rb_choice_facts *facts, uint32_t algorithm, uint64_t count,
-		  uint32_t element_bytes)
+/* Apart: else the compiler may compute before the mode is set. */
+static __attribute__((noinline)) double predict(const struct rb_choice_facts *facts,
+						const struct rb_algorithm *a, uint64_t count,
+						uint32_t element_bytes)
 {
-	const struct rb_algorithm *a = &rb_algorithms[algorithm];
-
 	if (!is_candidate(facts, a))
 		return -1;
 	return predict_us(facts, a, count_of(facts, a->kind, count, element_bytes), element_bytes);
 }
 
-rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
-			uint32_t element_bytes, int forced, struct rb_choice *choice)
+double rb_predict(const struct rb_choice_facts *facts, uint32_t algorithm, uint64_t count,
+		  uint32_t element_bytes)
+{
+	uint32_t mode = rb_float_mode_enter();
+	double us = predict(facts, &rb_algorithms[algorithm], count, element_bytes);
+
+	rb_float_mode_leave(mode);
+	return us;
+}
+
+/* As predict(), apart. */
+static __attribute__((noinline)) rubato_status choose(const struct rb_choice_facts *facts,
+						      enum rb_kind kind, uint64_t count,
+						      uint32_t element_bytes, int forced,
+						      struct rb_choice *choice)
 {
 	double us = 0, staged_us = 0;
 	int index = forced;
@@ -567,4 +581,15 @@ rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, 
 		.why = reason(a, forced >= 0),
 	};
 	return RUBATO_OK;
+}
+
+/* Two may take the same time, and then the last bit decides: it must be the same on all ranks. */
+rubato_status rb_choose(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
+			uint32_t element_bytes, int forced, struct rb_choice *choice)
+{
+	uint32_t mode = rb_float_mode_enter();
+	rubato_status err = choose(facts, kind, count, element_bytes, forced, choice);
+
+	rb_float_mode_leave(mode);
+	return err;
 }

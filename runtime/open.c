@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/float_mode.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "runtime/close.h"
@@ -882,6 +883,7 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	struct rubato_comm *comm = calloc(1, sizeof(*comm) + copy_bytes);
 	struct rb_bootstrap *bootstrap = setup->bootstrap;
 	rubato_status err = RUBATO_OK;
+	uint32_t mode;
 
 	if (comm == NULL)
 		err = RB_FAIL(RUBATO_ERR_MEMORY, "communicator: %zu bytes", sizeof(*comm));
@@ -917,7 +919,9 @@ rubato_status rb_comm_open(const struct rb_setup *setup, rubato_comm **out)
 	comm->origin = *setup;
 	comm->origin.bootstrap = NULL;
 	comm->origin.routes = NULL;
+	mode = rb_float_mode_enter(); /* All make the same facts of what was measured. */
 	err = open_steps(&o);
+	rb_float_mode_leave(mode);
 	if (err != RUBATO_OK)
 		return open_failed(&o, err, false);
 	if (bootstrap->end != NULL)

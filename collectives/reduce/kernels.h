@@ -2,6 +2,7 @@
 #ifndef RB_COLLECTIVES_REDUCE_KERNELS_H
 #define RB_COLLECTIVES_REDUCE_KERNELS_H
 
+#include "base/float_mode.h"
 #include "collectives/reduce/coded.h"
 #include "collectives/reduce/reduce.h"
 
@@ -50,42 +51,5 @@ struct rb_divisor rb_divisor_make(uint32_t count, uint32_t bits);
  * shorter: what they give is sent or added next, and had better stay in the cache.
  */
 #define RB_STREAM_FROM (4u << 20)
-
-/*
- * Whoever waits drives the engine, so kernels run in threads of the application: one that flushes
- * subnormals to zero or rounds otherwise must not give other bits than its peers.
- */
-static inline uint32_t rb_float_mode_enter(void)
-{
-#if defined(RB_REDUCE_X86)
-	uint32_t was = __builtin_ia32_stmxcsr();
-
-	if ((was & 0xffc0) != 0x1f80)
-		__builtin_ia32_ldmxcsr(0x1f80);
-	return was;
-#elif defined(RB_REDUCE_NEON)
-	uint64_t was;
-
-	__asm__ volatile("mrs %0, fpcr" : "=r"(was)); /* Its upper half is reserved. */
-	if (was != 0)
-		__asm__ volatile("msr fpcr, xzr" ::: "memory");
-	return (uint32_t)was;
-#else
-	return 0;
-#endif
-}
-
-static inline void rb_float_mode_leave(uint32_t was)
-{
-#if defined(RB_REDUCE_X86)
-	if ((was & 0xffc0) != 0x1f80)
-		__builtin_ia32_ldmxcsr(was);
-#elif defined(RB_REDUCE_NEON)
-	if (was != 0)
-		__asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)was) : "memory");
-#else
-	(void)was;
-#endif
-}
 
 #endif

@@ -1,4 +1,5 @@
 /* test_choice.c -- choices can run, fit their limits, and take the paths that they are meant to. */
+#include <fenv.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -448,6 +449,36 @@ START_TEST(by_name_or_not_at_all)
 }
 END_TEST
 
+/* Of two that take the same time the last bit decides: it is one for all, however they round. */
+START_TEST(how_a_thread_rounds_changes_no_choice)
+{
+	static const int modes[] = { FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO };
+
+	for (uint32_t i = 0; i < 2000; i++) {
+		int mode = modes[i % 3];
+		uint32_t n = 2 + i % 15;
+		enum rb_kind kind = rb_algorithms[i * 7 % rb_algorithm_count].kind;
+		struct rb_choice_facts facts = i % 2 ? node(n, i % 4 == 1) : machines(n);
+		struct rb_choice nearest, otherwise;
+		double us[2];
+
+		if (kind == RB_KIND_SENDRECV) /* There is nothing to choose. */
+			continue;
+		ck_assert_int_eq(rb_choose(&facts, kind, i, 4, -1, &nearest), RUBATO_OK);
+		us[0] = rb_predict(&facts, nearest.algorithm, i, 4);
+		ck_assert_int_eq(fesetround(mode), 0);
+		ck_assert_int_eq(rb_choose(&facts, kind, i, 4, -1, &otherwise), RUBATO_OK);
+		us[1] = rb_predict(&facts, nearest.algorithm, i, 4);
+		ck_assert_int_eq(fegetround(), mode);
+		ck_assert_int_eq(fesetround(FE_TONEAREST), 0);
+		ck_assert_uint_eq(otherwise.algorithm, nearest.algorithm);
+		ck_assert_uint_eq(otherwise.staged, nearest.staged);
+		ck_assert_uint_eq(otherwise.chunk, nearest.chunk);
+		ck_assert(memcmp(&us[0], &us[1], sizeof(us[0])) == 0);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("choice");
@@ -465,5 +496,6 @@ int main(void)
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, candidates_alone_have_a_time);
 	tcase_add_test(tc, by_name_or_not_at_all);
+	tcase_add_test(tc, how_a_thread_rounds_changes_no_choice);
 	return check_main("choice", tc);
 }

@@ -3,12 +3,14 @@
  * every rank learns it, with both sides in the text, though no two of them may ever wait for each
  * other. Name of the transport as argument: shm, ucx, tcp, sim.
  */
+#include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/runtime/local.h"
 #include "tests/side_by_side.h"
 #include "transport/transport.h"
@@ -386,6 +388,36 @@ START_TEST(late_ranks_are_no_mismatch)
 }
 END_TEST
 
+/* From the start of a communicator on. */
+static rubato_status rounding_main(rubato_comm *comm, void *arg)
+{
+	static const int modes[] = { FE_TONEAREST, FE_UPWARD, FE_DOWNWARD };
+	uint32_t rank = rubato_rank(comm), two = rank < 2 ? 0 : RUBATO_COLOR_NONE;
+	float in[64], out[2 * 64];
+	rubato_comm *pair;
+
+	(void)arg;
+	for (uint32_t i = 0; i < 64; i++)
+		in[i] = (float)(rank + i);
+	EXPECT(fesetround(modes[rank]) == 0);
+	RB_TRY(rubato_split(comm, two, 0, &pair));
+	for (uint32_t count = 1; count <= 64 && pair != NULL; count++) {
+		RB_TRY(rubato_allgather(pair, in, out, count, RUBATO_FLOAT32));
+		EXPECT(out[0] == 0 && out[2 * count - 1] == (float)count);
+		RB_TRY(rubato_allreduce(pair, in, out, count, RUBATO_FLOAT32, RUBATO_SUM));
+		RB_TRY(rubato_reduce_scatter(pair, in, out, count / 2, RUBATO_FLOAT32, RUBATO_SUM));
+	}
+	RB_TRY(rubato_finalize(pair));
+	EXPECT(fegetround() == modes[rank] && fesetround(FE_TONEAREST) == 0);
+	return simulated() ? RUBATO_OK : rubato_finalize(comm);
+}
+
+START_TEST(ranks_that_round_differently_choose_alike)
+{
+	run_ranks(rounding_main, NULL, RUBATO_OK);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
 	TCase *tc = tcase_create("calls");
@@ -399,5 +431,6 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, all_learn_of_another_call, 0, ROWS);
 	tcase_add_loop_test(tc, all_learn_of_what_never_meets, 0, ODDS);
 	tcase_add_test(tc, late_ranks_are_no_mismatch);
+	tcase_add_test(tc, ranks_that_round_differently_choose_alike);
 	return check_main("calls", tc);
 }
