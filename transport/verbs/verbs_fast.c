@@ -232,23 +232,47 @@ static ALWAYS_INLINE struct rb_request *receive_of(struct rb_request *first,
 		       : NULL;
 }
 
+/* Likewise the second of a bucket, whose first is one that always stands, as a failure notice's. */
+static __attribute__((noinline)) struct rb_request *second_take(struct rb_match_peer *match,
+								uint32_t bucket,
+								const struct rb_verbs_head *head)
+{
+	struct rb_request *first = match->receives[bucket];
+	struct rb_request *receive = first != NULL ? receive_of(first->next, head) : NULL;
+
+	if (receive != NULL)
+		RB_QUEUE_REMOVE(match->receives[bucket], match->newest[bucket], receive);
+	return receive;
+}
+
+static ALWAYS_INLINE struct rb_request *receive_take(struct rb_match_peer *match,
+						     const struct rb_verbs_head *head)
+{
+	uint32_t bucket = rb_match_bucket(head->tag);
+	struct rb_request *receive = receive_of(match->receives[bucket], head), *next;
+
+	if (receive == NULL)
+		return second_take(match, bucket, head);
+	next = receive->next;
+	match->receives[bucket] = next;
+	if (next != NULL)
+		next->previous = NULL;
+	else
+		match->newest[bucket] = NULL;
+	return receive;
+}
+
 /* Each: false, it is another, or nobody waits for it; nothing has changed. */
 
 /* A message that is all here, or what ends a put: of no bytes, and no units. */
 static ALWAYS_INLINE bool small_taken(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 				      const struct rb_verbs_head *head, uint32_t units)
 {
-	struct rb_match_peer *match = &peer->match;
-	uint32_t bucket = rb_match_bucket(head->tag);
-	struct rb_request *receive = receive_of(match->receives[bucket], head);
+	struct rb_request *receive = receive_take(&peer->match, head);
 	uint32_t bytes = head->bytes;
 
-	/* One that always stands, as a failure notice's, may be the older one. */
-	if (receive == NULL && match->receives[bucket] != NULL)
-		receive = receive_of(match->receives[bucket]->next, head);
 	if (receive == NULL)
 		return false;
-	RB_QUEUE_REMOVE(match->receives[bucket], match->newest[bucket], receive);
 	peer->freed += units;
 	vb->base.bytes_received += bytes;
 	rb_verbs_done_add(vb, receive);
