@@ -401,14 +401,27 @@ static rubato_status blobs_read(struct opening *o, uint32_t i)
 	return err;
 }
 
+/* Nobody else knows why. */
+static bool has_opened_none(const struct opening *o, uint32_t r)
+{
+	for (uint32_t i = 0; o->transports[i] != NULL; i++)
+		if (o->blobs[i] != NULL && o->blob_bytes[i][r] > BLOB_HEAD_BYTES)
+			return false;
+	return r != o->comm->engine.rank;
+}
+
 static rubato_status unreached_check(const struct opening *o, bool *all)
 {
 	for (uint32_t r = 0; r < o->comm->engine.rank_count; r++)
 		if (o->route[r] == UNREACHED) {
 			*all = false;
-			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-				       "no transport reaches rank %u from rank %u%s", r,
-				       o->comm->engine.rank, o->why);
+			return RB_FAIL(
+				RUBATO_ERR_UNSUPPORTED,
+				"no transport reaches rank %u from rank %u%s%s", r,
+				o->comm->engine.rank, o->why,
+				o->why[0] == '\0' && has_opened_none(o, r)
+					? ": none could be opened there, its own text says why"
+					: "");
 		}
 	*all = true;
 	return RUBATO_OK;

@@ -554,6 +554,22 @@ START_TEST(gids_that_do_not_meet)
 }
 END_TEST
 
+/* Who has the device cannot know what the other one lacks, but who can say it. */
+START_TEST(rank_without_the_only_device)
+{
+	job_new(false);
+	job.alone = 1;
+	job.open = no_device;
+	job.list[1] = NULL;
+	ck_assert_int_eq(job_try(2), RUBATO_ERR_UNSUPPORTED);
+	ck_assert_msg(said("no transport reaches rank 1 from rank 0: none could be opened there, "
+			   "its own text says why"),
+		      "%s", job.said);
+	ck_assert_msg(said("no transport reaches rank 0 from rank 1: no RDMA device"), "%s",
+		      job.said);
+}
+END_TEST
+
 /* It greets, and then no message passes any more. */
 START_TEST(path_that_breaks_when_timed)
 {
@@ -685,6 +701,7 @@ int main(void)
 	tcase_add_loop_test(jobs, path_that_leads_nowhere, 0, 2);
 	tcase_add_test(jobs, gid_that_is_wrong);
 	tcase_add_test(jobs, gids_that_do_not_meet);
+	tcase_add_test(jobs, rank_without_the_only_device);
 	tcase_add_test(jobs, path_that_breaks_when_timed);
 	tcase_add_test(jobs, path_that_is_slow);
 	tcase_add_test(jobs, path_that_loses_some);
