@@ -25,7 +25,8 @@ enum rb_again rb_again(struct rubato_comm *comm, const struct rb_call *call, uin
 	enum rb_now got;
 
 	/* Without a progress thread a call ends when its messages have left. */
-	if (p == NULL || !p->at_once || !engine->background.thread.running ||
+	if (p == NULL || !p->at_once || engine->device_count > 0 ||
+	    !engine->background.thread.running ||
 	    !rb_prepared_fits(p, comm, call->in, call->out, call->count, what) ||
 	    comm->oneshots.op->scratch.plain_bytes < p->scratch_bytes ||
 	    !rb_engine_quiet(engine, 0, 0))

@@ -308,8 +308,8 @@ void rb_op_start(struct rubato_op *op)
 	op->status = RUBATO_OK;
 	if (op->persistent)
 		engine->in_flight++;
-	if (op->at_once && op->persistent && op->run.done == main_done &&
-	    engine->poison == RUBATO_OK)
+	if (op->at_once && op->persistent && engine->device_count == 0 &&
+	    op->run.done == main_done && engine->poison == RUBATO_OK)
 		start_again(op);
 	else
 		rb_op_begin(op);

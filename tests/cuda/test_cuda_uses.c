@@ -397,6 +397,46 @@ START_TEST(communicators_have_different_devices)
 }
 END_TEST
 
+/* ---- A device that comes later: calls like those before are of its memory now ---- */
+
+static rubato_status later_main(rubato_comm *comm, void *arg)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm), word = rank, sum = 0;
+	CUcontext context;
+	void *in, *out;
+
+	(void)arg;
+	for (uint32_t i = 0; i < 3; i++)
+		RB_TRY(rubato_allreduce(comm, &word, &sum, 1, RUBATO_UINT32, RUBATO_SUM));
+	EXPECT(sum == n * (n - 1) / 2);
+	CUDA_APP(&app, cuDevicePrimaryCtxRetain, &context, (CUdevice)rank);
+	CUDA_APP(&app, cuCtxPushCurrent, context);
+	RB_TRY(rubato_cuda_use(comm, RUBATO_CUDA_CURRENT));
+	in = cuda_app_alloc(&app, (size_t)WORDS * 4);
+	out = cuda_app_alloc(&app, (size_t)WORDS * 4);
+	bytes_set(in, rank, NULL);
+	CUDA_APP(&app, cuStreamSynchronize, NULL);
+	RB_TRY(rubato_allreduce(comm, in, out, 1, RUBATO_UINT32, RUBATO_SUM));
+	EXPECT(words_are(out, 1, 0x01010101u * sum));
+	cuda_app_free(&app, in);
+	cuda_app_free(&app, out);
+	CUDA_APP(&app, cuCtxPopCurrent, &context);
+	CUDA_APP(&app, cuDevicePrimaryCtxRelease, (CUdevice)rank);
+	return rubato_barrier(comm);
+}
+
+START_TEST(a_device_comes_after_calls_like_it)
+{
+	const struct rb_transport_ops *transports[] = { local_transport("shm"), NULL };
+	rubato_status status[2];
+
+	cuda_app_begin(&app, 6);
+	ck_assert_msg(local_run(2, transports, later_main, NULL, status) == RUBATO_OK, "%s",
+		      rubato_error_text());
+	cuda_app_end(&app);
+}
+END_TEST
+
 /* ---- The default stream ---- */
 
 /* Of each rank's own device. */
@@ -612,6 +652,7 @@ int main(void)
 	tcase_add_test(tc, another_thread_aborts);
 	tcase_add_test(tc, buffers_are_parts_of_one_or_nothing);
 	tcase_add_test(tc, communicators_have_different_devices);
+	tcase_add_test(tc, a_device_comes_after_calls_like_it);
 	tcase_add_test(tc, the_default_stream_is_one_too);
 	tcase_add_test(tc, a_start_that_fails_holds_up_nothing);
 	tcase_add_test(tc, any_call_fails_at_any_time);
