@@ -253,8 +253,7 @@ static bool meeting_judge(const struct job *job, void *arg, char *text, size_t t
 		       job->texts[0], job->texts[1]);
 	if (loss->devices > 1)
 		return job_is_right(job);
-	return strstr(job->texts[0], "no answer") == NULL &&
-	       strstr(job->texts[1], "no answer") == NULL;
+	return job->status[0] != RUBATO_ERR_TIMEOUT && job->status[1] != RUBATO_ERR_TIMEOUT;
 }
 
 /* Datagrams, then what is first said on a rail itself, which the other end waits for. */
