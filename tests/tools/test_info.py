@@ -42,7 +42,7 @@ class Sections(unittest.TestCase):
 
     @in_one_thread
     def test_few_descriptors_are_no_end(self):
-        for limit in (4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 28, 32, 40):
+        for limit in (*range(4, 18), 20, 28, 32, 40):
             got = subprocess.run(["sh", "-c", f"ulimit -c 0; ulimit -n {limit}; exec \"$0\"", INFO],
                                  capture_output=True, timeout=60, check=False)
             said = got.stdout.decode()

@@ -130,6 +130,24 @@ static inline struct rb_shm_header *rb_shm_header(const struct rb_shm_segment *s
 	return (struct rb_shm_header *)(void *)s->base;
 }
 
+/* shm_door.c: where ranks of this process leave their segments for one of them. */
+struct rb_shm_left;
+struct rb_shm_door {
+	struct rb_shm_door *next, *previous;
+	uint8_t name[16];
+	bool open;
+	struct rb_shm_left *first;
+};
+void rb_shm_door_open(struct rb_shm_door *door, const uint8_t name[16]);
+/* Drops what lies there. Closed is fine. */
+void rb_shm_door_close(struct rb_shm_door *door);
+/* Leaves a reference. Not found: it is closed, or another copy of this library in the process has
+ * it. MEMORY */
+rubato_status rb_shm_door_leave(const uint8_t name[16], struct rb_shm_segment *segment,
+				bool *found);
+/* The reference that was left, of the segment at this address; NULL: there is none. */
+struct rb_shm_segment *rb_shm_door_take(struct rb_shm_door *door, uint64_t which);
+
 /* First fit over page numbers; lives in the owner's private memory, knows no addresses. */
 struct rb_shm_range;
 struct rb_shm_heap {
@@ -294,6 +312,7 @@ struct rb_shm_endpoint {
 	struct rb_shm_region *regions;
 	struct rb_shm_remote *remotes;
 	int listener, epoll;
+	struct rb_shm_door door; /* Open while the listener is. */
 	struct rb_rng rng;
 	uint8_t job[16];
 	uint8_t name[16]; /* Of the listening socket. */

@@ -16,8 +16,8 @@
  * say nothing take one of STRANGERS_MAX, until a newcomer needs it.
  *
  * Between threads of one process (the kernel says so: equal process ids in the credentials) HELLO
- * carries a counted reference to the segment object instead of descriptors. The reference travels
- * with the message; whoever closes a socket reads what is left in it, so that none is lost.
+ * tells of a counted reference to the segment object, left at the other's door (shm_door.c),
+ * instead of descriptors.
  */
 #include "transport/lost.h"
 #include "transport/shm/shm.h"
@@ -49,14 +49,13 @@
 #define STRANGERS_MAX 64u
 #define STRANGER_GRACE_NS 250000000u /* Guess: a HELLO follows its call within microseconds. */
 #define ACCEPTS_MAX 128u             /* In a row, before those that are there get their turn. */
-#define QUEUED_MAX 8192u             /* More than any backlog: what is left in it at the end. */
 #define LEAVES 2u                    /* In hello.done: the caller gives up; no memory is told. */
 
 struct hello {
 	uint32_t magic, version, rank, rank_count;
 	uint8_t job[16];
 	uint64_t heap_bytes;
-	uint64_t object; /* struct rb_shm_segment *, in the same process; or 0. */
+	uint64_t object; /* Which segment lies at the door, in the same process; or 0. */
 	int32_t process;
 	uint32_t done;            /* 1: the sender needs this socket no more; or LEAVES. */
 	uint64_t probe, probe_at; /* A word of the sender's memory, and where; 0: not to be
@@ -115,6 +114,7 @@ rubato_status rb_shm_listen(struct rb_shm_endpoint *ep)
 	    listen(ep->listener, SOMAXCONN) != 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "shm: an abstract socket: %s",
 			       RB_ERRNO_TEXT(errno));
+	rb_shm_door_open(&ep->door, ep->name);
 	return RUBATO_OK;
 }
 
@@ -322,7 +322,6 @@ static rubato_status hello_send(const struct meeting *m, uint32_t r, int socket,
 		.rank_count = ep->base.rank_count,
 		.heap_bytes = ep->segment->layout.heap_bytes,
 		.process = getpid(),
-		.done = socket_done(m, r, same_process),
 		.probe = ep->probe,
 		.probe_at = ep->attach == RB_ATTACH_NEVER ? 0 : (uintptr_t)&ep->probe,
 	};
@@ -333,9 +332,12 @@ static rubato_status hello_send(const struct meeting *m, uint32_t r, int socket,
 
 	memcpy(hello.job, ep->job, sizeof(hello.job));
 	memset(&control, 0, sizeof(control));
+	if (same_process)
+		RB_TRY(rb_shm_door_leave(address_read(m->addresses[r]).name, ep->segment,
+					 &same_process));
+	hello.done = socket_done(m, r, same_process);
 	if (same_process) {
 		hello.object = (uintptr_t)ep->segment;
-		rb_shm_segment_keep(ep->segment);
 	} else {
 		message.msg_control = &control;
 		message.msg_controllen = sizeof(control);
@@ -346,8 +348,6 @@ static rubato_status hello_send(const struct meeting *m, uint32_t r, int socket,
 	}
 	if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(hello))
 		return RUBATO_OK;
-	if (same_process)
-		rb_shm_segment_drop(ep->segment);
 	return RB_FAIL(errno == EPIPE || errno == ECONNRESET ? RUBATO_ERR_PEER : RUBATO_ERR_SYSTEM,
 		       "shm: rank %u left while connecting: %s", r, RB_ERRNO_TEXT(errno));
 }
@@ -394,7 +394,7 @@ static void descriptors_take(struct msghdr *message, struct greeting *g)
 }
 
 /* Of one whose user has been checked. */
-static enum hello_result hello_recv(int socket, struct greeting *g)
+static enum hello_result hello_recv(struct rb_shm_endpoint *ep, int socket, struct greeting *g)
 {
 	struct iovec part = { &g->hello, sizeof(g->hello) };
 	union control_space control;
@@ -423,22 +423,9 @@ static enum hello_result hello_recv(int socket, struct greeting *g)
 	if (g->hello.object != 0) {
 		if (peer.pid != getpid() || g->hello.process != getpid())
 			return HELLO_BAD;
-		g->object = (struct rb_shm_segment *)(uintptr_t)g->hello.object;
+		g->object = rb_shm_door_take(&ep->door, g->hello.object);
 	}
 	return g->object != NULL || g->memory >= 0 ? HELLO_GOOD : HELLO_BAD;
-}
-
-/* Closes a socket on which a HELLO may wait. */
-static void socket_drop(int socket)
-{
-	struct ucred peer;
-	struct greeting g;
-
-	if (credentials(socket, &peer)) {
-		(void)hello_recv(socket, &g);
-		greeting_drop(&g);
-	}
-	socket_end(socket);
 }
 
 static rubato_status descriptors_missing(uint32_t rank)
@@ -591,7 +578,7 @@ static rubato_status answer(struct meeting *m, uint32_t rank)
 {
 	struct greeting g;
 	rubato_status err;
-	enum hello_result result = hello_recv(m->calls[rank], &g);
+	enum hello_result result = hello_recv(m->ep, m->calls[rank], &g);
 
 	if (result == HELLO_NONE)
 		return RUBATO_OK;
@@ -631,7 +618,7 @@ static rubato_status introduce(struct meeting *m, uint32_t index)
 	struct ucred process;
 	struct greeting g;
 	rubato_status err;
-	enum hello_result result = hello_recv(socket, &g);
+	enum hello_result result = hello_recv(ep, socket, &g);
 
 	if (result == HELLO_NONE)
 		return RUBATO_OK;
@@ -695,7 +682,7 @@ static rubato_status accept_one(struct meeting *m, uint64_t now_ns, bool *any)
 	}
 	if (m->stranger_count == STRANGERS_MAX) {
 		RB_LOG(RB_LOG_INFO, "shm: a caller that said nothing made room for another");
-		socket_drop(m->strangers[0].socket);
+		socket_end(m->strangers[0].socket);
 		stranger_remove(m, 0);
 	}
 	m->strangers[m->stranger_count++] = (struct stranger) { socket, now_ns };
@@ -825,9 +812,12 @@ static bool has_ended(const struct rb_shm_peer *peer)
 static bool has_hung_up(const struct meeting *m, uint32_t r)
 {
 	char byte;
+	ssize_t count;
 
-	return m->calls[r] >= 0 &&
-	       recv(m->calls[r], &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) == 0;
+	if (m->calls[r] < 0)
+		return false;
+	count = recv(m->calls[r], &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
+	return count == 0 || (count < 0 && errno == ECONNRESET);
 }
 
 /* Waits until no more processes end. One that was killed closes its sockets first: those who saw
@@ -943,20 +933,12 @@ static rubato_status meet(struct meeting *m, const size_t *address_bytes, uint64
 	return RUBATO_OK;
 }
 
-static void listener_drop(struct rb_shm_endpoint *ep)
+static void listener_end(struct rb_shm_endpoint *ep)
 {
-	int socket;
-
-	if (ep->listener < 0)
-		return;
-	for (uint32_t i = 0; i < QUEUED_MAX; i++) {
-		socket = accept4(ep->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (socket < 0)
-			break;
-		socket_drop(socket);
-	}
-	socket_end(ep->listener);
+	if (ep->listener >= 0)
+		socket_end(ep->listener);
 	ep->listener = -1;
+	rb_shm_door_close(&ep->door);
 }
 
 rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addresses,
@@ -977,11 +959,11 @@ rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addres
 		err = cause_find(&m, meet(&m, address_bytes, deadline_ns));
 		for (uint32_t r = 0; r < base->rank_count; r++) {
 			if (m.calls[r] >= 0)
-				socket_drop(m.calls[r]);
+				socket_end(m.calls[r]);
 		}
 		for (uint32_t i = 0; i < m.stranger_count; i++)
-			socket_drop(m.strangers[i].socket);
-		listener_drop(ep);
+			socket_end(m.strangers[i].socket);
+		listener_end(ep);
 	}
 	free(m.polls);
 	free(m.waited);
@@ -991,7 +973,7 @@ rubato_status rb_shm_connect(struct rb_endpoint *base, const void *const *addres
 
 void rb_shm_hang_up(struct rb_shm_endpoint *ep)
 {
-	listener_drop(ep);
+	listener_end(ep);
 	for (uint32_t r = 0; ep->peers != NULL && r < ep->base.rank_count; r++)
 		rb_shm_hang_up_on(ep, &ep->peers[r]);
 }
