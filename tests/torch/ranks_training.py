@@ -71,13 +71,19 @@ class Training(Case):
 
     def test_a_late_rank_looks_ahead(self):
         """Its next gradient is computed where momentum will have led in as many updates as its
-        last one, by the ledger, was late; the others', where the parameters are."""
+        last one, by the ledger, was late; the others', where the parameters are. Its third one is
+        in the others' ninth round, which it sees at work."""
         inner, model, optimizer, exchange = self.begin(PartialExchange, policy="solo",
                                                        lag_comp="lookahead")
         seen, where, begun, furthest = [], [], [], 0
         inner.register_forward_pre_hook(lambda *_: seen.append(inner.flat()))
 
+        others = [rank for rank in range(N) if rank != LATE]
+
         def run(number):
+            if R == LATE and number == 3:
+                self.store.set(self.word("late by six"), "")
+                self.store.wait([self.word(f"ninth of {rank}") for rank in others])
             state = [optimizer.state.get(p, {}).get("momentum_buffer") for p in inner.parameters()]
             velocity = np.zeros(LENGTH) if None in state else torch.cat(
                 [buffer.view(-1) for buffer in state]).cpu().numpy().copy()
@@ -89,9 +95,13 @@ class Training(Case):
             step(model, optimizer, number)
 
         self.late(6, run)
+        if R != LATE:
+            self.store.wait([self.word("late by six")])
         run(8)
+        self.store.set(self.word(f"ninth of {R}"), "")
         exchange.finish()
         lines = self.check(inner, 9)
+        self.assertIn([LATE, 2, 2], lines[8]["contributions"])
         own = [(index, last) for index, line in enumerate(lines)
                for rank, _, last in line["contributions"] if rank == R]
         for number, (there, velocity) in enumerate(where):
