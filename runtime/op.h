@@ -144,7 +144,7 @@ struct rubato_op {
 	/* How it goes. */
 	enum rb_op_state state;
 	bool done; /* Nothing in flight. */
-	/* A message that was done in its start, and has left: to wait for it needs no lock. */
+	/* It was done in its start, and has left: to wait for it needs no lock. */
 	_Atomic bool over;
 	rubato_status status;
 	char failure[RB_TEXT_BYTES];

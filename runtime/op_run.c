@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "runtime/engine/absent.h"
+#include "runtime/engine/straight.h"
 #include "runtime/message.h"
 #include "runtime/op_exchange.h"
 #include "runtime/op_prepare.h"
@@ -289,30 +290,66 @@ void rb_op_streams_ready(struct rubato_op *op)
 		RB_LOG(RB_LOG_DEBUG, "rank %u: %s", engine->rank, rubato_error_text());
 }
 
+/* What can be sent, received and worked on at once. */
+static enum rb_now straight_start(struct rubato_op *op)
+{
+	const struct rb_engine *engine = &op->comm->engine;
+	const struct rb_where *where = op->run.buffers;
+	struct rb_straight s = {
+		.plan = op->plan,
+		.buffers = { where[RB_BUF_IN].base, where[RB_BUF_OUT].base,
+			     where[RB_BUF_SCRATCH].base },
+		.signature = &op->signature,
+		.tag = op->run.tag,
+		.type = op->type,
+		.op = op->op,
+		.divisor = engine->rank_count,
+	};
+	enum rb_now got = rb_straight_go(engine, &s);
+
+	op->run.begun = s.at;
+	return got;
+}
+
 /* As the last start left the run, but for its instance: there is nothing to agree on, to convert or
- * to stage, and what is as small as that lies in no region. */
+ * to stage, and what is as small as that lies in no region. What is over at once was never in
+ * flight: to wait for it needs no lock. */
 static void start_again(struct rubato_op *op)
 {
+	struct rb_engine *engine = &op->comm->engine;
+
 	op->instance++;
-	op->state = RB_OP_RUNNING;
 	op->run.instance = op->instance;
 	op->run.tag = op_tag(op, false);
-	rb_run_start(&op->comm->engine, &op->run);
+	op->status = RUBATO_OK;
+	if (rb_engine_quiet(engine, 0, 0) && straight_start(op) == RB_NOW_DONE) {
+		op->run.begun = 0;
+		engine->operations++;
+		atomic_store_explicit(&op->over, rb_engine_over(engine, &op->done),
+				      memory_order_release);
+		return;
+	}
+	atomic_store_explicit(&op->over, false, memory_order_relaxed);
+	op->done = false;
+	engine->in_flight++;
+	op->state = RB_OP_RUNNING;
+	rb_run_start(engine, &op->run);
 }
 
 void rb_op_start(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
 
+	if (op->at_once && op->persistent && engine->device_count == 0 &&
+	    op->run.done == main_done && engine->poison == RUBATO_OK) {
+		start_again(op);
+		return;
+	}
 	op->done = false;
 	op->status = RUBATO_OK;
 	if (op->persistent)
 		engine->in_flight++;
-	if (op->at_once && op->persistent && engine->device_count == 0 &&
-	    op->run.done == main_done && engine->poison == RUBATO_OK)
-		start_again(op);
-	else
-		rb_op_begin(op);
+	rb_op_begin(op);
 }
 
 void rb_op_begin(struct rubato_op *op)

@@ -51,6 +51,9 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 		return RUBATO_OK;
 	engine = &op->comm->engine;
 	RB_TRY(rb_engine_call(engine));
+	if (op->run.deferred && !look && engine->driving == RB_DRIVING_NOBODY &&
+	    engine->waiters == 0)
+		rb_run_await(engine, &op->run);
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
 		timeout_ns = op->comm->timeout_ns;
 	if (look)

@@ -626,11 +626,6 @@ static void run_end(struct rb_engine *engine, struct rb_run *run)
 	run_over(engine, run);
 }
 
-static void slot_discard(struct rb_engine *engine, struct rb_slot *slot)
-{
-	rb_slot_give(engine, slot);
-}
-
 static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
 {
 	while (run->slots != NULL) {
@@ -640,7 +635,7 @@ static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
 		/* Done already, in a list that the engine is about to go through. */
 		if (slot->is_work ? slot->work.state == RB_WORK_DONE
 				  : slot->request.state == RB_REQUEST_DONE) {
-			slot->done = slot_discard;
+			slot->done = rb_slot_give;
 			continue;
 		}
 		if (slot->is_work) {
@@ -815,17 +810,21 @@ static struct rb_run *run_deferred(const struct rb_engine *engine)
 	return run;
 }
 
+void rb_run_await(struct rb_engine *engine, struct rb_run *run)
+{
+	if (straight_go(engine, run, true) == RB_NOW_DONE)
+		run_end(engine, run);
+	else
+		straight_leave(engine, run);
+}
+
 static void runs_awaited(struct rb_engine *engine, struct rb_poller *poller)
 {
 	struct rb_run *run = run_deferred(engine);
 
 	(void)poller;
-	if (run == NULL)
-		return;
-	if (straight_go(engine, run, true) == RB_NOW_DONE)
-		run_end(engine, run);
-	else
-		straight_leave(engine, run);
+	if (run != NULL)
+		rb_run_await(engine, run);
 }
 
 void rb_run_start(struct rb_engine *engine, struct rb_run *run)

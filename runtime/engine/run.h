@@ -86,6 +86,8 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run);
  * called. */
 void rb_run_fail(struct rb_engine *engine, struct rb_run *run, rubato_status status,
 		 const char *text);
+/* A thread waits for what is deferred, while nobody else drives. */
+void rb_run_await(struct rb_engine *engine, struct rb_run *run);
 uint32_t rb_run_steps_done(const struct rb_run *run);
 /* The rank that a step of the run sends to or receives from. */
 static inline uint32_t rb_run_peer(const struct rb_run *run, const struct rb_step *step)

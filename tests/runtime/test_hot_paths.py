@@ -42,10 +42,11 @@ INSTRUCTIONS = {
     "barrier": 670,
     "broadcast": 580,  # Half of them as the root, half not.
     "allgather": 860,
-    "persistent": 1090,
+    "persistent": 790,
     "sendrecv": 980,
     "exchange": 1020,
 }
+TWINS = {"persistent": "allreduce"}
 # Sleeps a call, of the rank that sleeps most; more ranks than cores.
 SLEEPS = {("allreduce", 4): 0.1, ("allreduce", 8): 0.1, ("barrier", 8): 0.1, ("exchange", 4): 0.1}
 WAKES = 400  # In 2,000 starts and waits of a persistent operation: once it was one each.
@@ -109,12 +110,16 @@ def main():
             return 77
     failed = False
     with tempfile.TemporaryDirectory() as folder:
+        counts = {}
         for call, bound in INSTRUCTIONS.items():
+            # Persistent ones are to cost no more than those that are not.
+            bound = min(bound, counts.get(TWINS.get(call), bound))
             # What is counted varies with who is early; the cheapest way is the call's own.
             got = min(instructions(call, folder) for _ in range(2))
             for _ in range(TRIES - 2):
                 if got > bound:
                     got = min(got, instructions(call, folder))
+            counts[call] = got
             print(f"{call}: {got:.0f} instructions a call outside of waiting, at most {bound:.0f}")
             failed |= got > bound
         for (call, ranks), bound in SLEEPS.items():

@@ -1,8 +1,9 @@
 /*
- * test_again.c -- small collectives that are called again and again (runtime/again.h): whichever
- * way each goes, results are right, and what differs between ranks is found out. rb_again is
- * watched, so that each of its ends is seen: done at once, begun and gone on with by an operation
- * as a rank is late, and not taken. Shared memory is the transport that does things at once.
+ * test_again.c -- small collectives that are called again and again (runtime/again.h), or started
+ * so as persistent ones: whichever way each goes, results are right, and what differs between ranks
+ * is found out. rb_again is watched, so that each of its ends is seen: done at once, begun and gone
+ * on with by an operation as a rank is late, and not taken; of starts, what they left behind.
+ * Shared memory is the transport that does things at once.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -118,6 +119,154 @@ START_TEST(without_a_progress_thread_it_is_not_taken)
 }
 END_TEST
 
+/* ---- Persistent ---- */
+
+#define OPS 4u
+enum start { START_DONE, START_DEFERRED, START_RUNNING, START_KINDS };
+static _Atomic uint32_t starts[START_KINDS];
+
+struct started {
+	rubato_op *op;
+	int64_t in[COUNT_MAX], out[COUNT_MAX * 8];
+	bool in_flight;
+};
+
+static rubato_status ops_make(rubato_comm *comm, struct started ops[OPS])
+{
+	RB_TRY(rubato_op_allreduce(comm, ops[0].in, ops[0].out, COUNT_MAX, RUBATO_INT64, RUBATO_SUM,
+				   &ops[0].op));
+	RB_TRY(rubato_op_allgather(comm, ops[1].in, ops[1].out, COUNT_MAX, RUBATO_INT64,
+				   &ops[1].op));
+	RB_TRY(rubato_op_barrier(comm, &ops[2].op));
+	return rubato_op_broadcast(comm, ops[3].in, COUNT_MAX, RUBATO_INT64, rubato_size(comm) - 1,
+				   &ops[3].op);
+}
+
+static rubato_status start_one(rubato_comm *comm, struct started *s, int64_t first)
+{
+	for (uint32_t i = 0; i < COUNT_MAX; i++)
+		s->in[i] = first + rubato_rank(comm) + 10 * (int64_t)i;
+	memset(s->out, -1, sizeof(s->out));
+	RB_TRY(rubato_start(s->op));
+	s->in_flight = true;
+	rb_engine_enter(&comm->engine);
+	atomic_fetch_add(&starts[s->op->done           ? START_DONE
+				 : s->op->run.deferred ? START_DEFERRED
+						       : START_RUNNING],
+			 1);
+	rb_engine_leave(&comm->engine);
+	return RUBATO_OK;
+}
+
+static rubato_status end_one(rubato_comm *comm, struct started ops[OPS], uint32_t which,
+			     int64_t first, bool by_test)
+{
+	struct started *s = &ops[which];
+	int64_t n = rubato_size(comm);
+	bool done = false;
+
+	while (by_test && !done)
+		RB_TRY(rubato_test(s->op, &done));
+	RB_TRY(rubato_wait(s->op, RUBATO_TIMEOUT_DEFAULT));
+	RB_TRY(rubato_wait(s->op, RUBATO_NO_WAIT)); /* It stays over. */
+	s->in_flight = false;
+	for (uint32_t i = 0; i < COUNT_MAX; i++) {
+		int64_t more = 10 * (int64_t)i;
+
+		EXPECT(which != 0 || s->out[i] == n * (first + more) + n * (n - 1) / 2);
+		EXPECT(which != 3 || s->in[i] == first + n - 1 + more);
+		for (uint32_t r = 0; which == 1 && r < n; r++)
+			EXPECT(s->out[r * COUNT_MAX + i] == first + r + more);
+	}
+	return RUBATO_OK;
+}
+
+/* One at a time, several at once, and with a blocking call between start and wait. */
+static rubato_status starts_main(rubato_comm *comm, void *arg)
+{
+	struct rb_rng rng = { .state = *(const uint64_t *)arg };
+	struct started ops[OPS] = { 0 };
+	uint32_t rounds = test_length() == TEST_SHORT ? 300 : 1000;
+
+	RB_TRY(ops_make(comm, ops));
+	for (uint32_t round = 0; round < rounds; round++) {
+		uint32_t n = rubato_size(comm), who = (uint32_t)rb_rng_below(&rng, 6 * n);
+		uint32_t some = 1 + (uint32_t)rb_rng_below(&rng, (1 << OPS) - 1);
+		bool one = rb_rng_below(&rng, 2) == 0, call = rb_rng_below(&rng, 4) == 0;
+		bool by_test = rb_rng_below(&rng, 4) == 0;
+
+		late(rubato_rank(comm) == who ? 300 : 0);
+		for (uint32_t i = 0; i < OPS; i++) {
+			if ((some >> i & 1) == 0)
+				continue;
+			RB_TRY(start_one(comm, &ops[i], round));
+			if (one)
+				RB_TRY(end_one(comm, ops, i, round, by_test));
+		}
+		if (call)
+			RB_TRY(call_and_look(comm, &rng));
+		for (uint32_t i = OPS; i-- > 0;)
+			if (ops[i].in_flight)
+				RB_TRY(end_one(comm, ops, i, round, by_test));
+	}
+	for (uint32_t i = 0; i < OPS; i++)
+		rubato_op_free(ops[i].op);
+	return RUBATO_OK;
+}
+
+START_TEST(starts_are_right_whichever_way)
+{
+	bool background = _i == 0;
+
+	if (!background)
+		ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0);
+	for (uint64_t n = 1; n <= 5; n++) {
+		rubato_status err = local_run((uint32_t)n, transports, starts_main, &n, NULL);
+
+		ck_assert_msg(err == RUBATO_OK, "%u ranks: %s", (uint32_t)n, rubato_error_text());
+	}
+	for (uint32_t i = 0; i < START_KINDS; i++)
+		ck_assert_msg(atomic_load(&starts[i]) > 50, "%u starts were of kind %u",
+			      atomic_load(&starts[i]), i);
+}
+END_TEST
+
+/* Rank 1 does not start it: whom the wait is for is named; and the operation can be waited for
+ * again. */
+static rubato_status late_start_main(rubato_comm *comm, void *arg)
+{
+	double in = 1, out = 0;
+	rubato_op *op;
+
+	(void)arg;
+	RB_TRY(rubato_op_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM, &op));
+	for (uint32_t i = 0; i < 100; i++) {
+		RB_TRY(rubato_start(op));
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	}
+	if (rubato_rank(comm) == 1) {
+		late(300000);
+		RB_TRY(rubato_start(op));
+	} else {
+		RB_TRY(rubato_start(op));
+		EXPECT(rubato_start(op) == RUBATO_ERR_ARGUMENT); /* In flight already. */
+		EXPECT(rubato_wait(op, 20000000) == RUBATO_ERR_TIMEOUT);
+		EXPECT(strstr(rubato_error_text(), "rank 1") != NULL);
+	}
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	EXPECT(out == 2);
+	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
+START_TEST(who_does_not_start_is_named)
+{
+	rubato_status err = local_run(2, transports, late_start_main, NULL, NULL);
+
+	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
+}
+END_TEST
+
 /* ---- What differs ---- */
 
 static rubato_status warm_up(rubato_comm *comm)
@@ -217,6 +366,8 @@ int main(void)
 
 	tcase_add_test(tc, results_are_right_whichever_way);
 	tcase_add_test(tc, without_a_progress_thread_it_is_not_taken);
+	tcase_add_loop_test(tc, starts_are_right_whichever_way, 0, 2);
+	tcase_add_test(tc, who_does_not_start_is_named);
 	tcase_add_test(tc, calls_that_differ_are_found_out);
 	tcase_add_test(tc, a_wrong_argument_sends_nothing);
 	tcase_add_test(tc, who_does_not_come_is_named);
