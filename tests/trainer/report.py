@@ -376,9 +376,14 @@ class One(Files):
         self.assertRegex(got.stderr, r"^rubato-report: full.html: No space left on device\n$")
         self.assertTrue(stat.S_ISCHR(os.stat("full.html").st_mode))
 
+    def test_version_is_that_of_rubato_train(self):
+        got, train = run(REPORT, "--version"), run(TRAIN, "--version")
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+        self.assertEqual(got.stdout, train.stdout.replace("-train", "-report"))
+
     def test_standard_output_that_takes_nothing_is_told(self):
         self.simulate()
-        for words in ["--help"], ["--help=man"], ["out"]:
+        for words in ["--help"], ["--help=man"], ["--version"], ["out"]:
             for redirection in ">/dev/full", ">&-":
                 with self.subTest(f"{words} {redirection}"):
                     got = subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "-", REPORT,

@@ -1,6 +1,7 @@
 """rubato-report -- one page, without any network, of what one or several training runs did.
 
 usage: rubato-report [-o FILE] RUN...
+       rubato-report --help | --version
 
 RUN is a folder that rubato-train --out wrote; the first is what others are compared with. The page
 is written to FILE, without -o to RUN/report.html, of several runs to report.html here. It can be
@@ -14,6 +15,7 @@ import sys
 
 import page
 import runs
+import version  # Beside these where they are packed.
 
 NAME = "rubato-report"
 
@@ -102,7 +104,8 @@ def standard(text):
 def manual():
     """What --help says, as a manual page."""
     idea, usage, rest = __doc__.strip().replace("-", r"\-").split("\n\n")
-    parts = {"NAME": idea.replace(r" \-\- ", r" \- "), "SYNOPSIS": usage.removeprefix("usage: "),
+    usage = usage.removeprefix("usage: ").replace("\n" + 7 * " ", "\n.br\n")
+    parts = {"NAME": idea.replace(r" \-\- ", r" \- "), "SYNOPSIS": usage,
              "DESCRIPTION": rest, "SEE ALSO": r".BR rubato\-train (1)"}
     return "\n".join([f'.TH {NAME} 1 "" "" "Rubato"',
                       *(f".SH {head}\n{text}" for head, text in parts.items())])
@@ -114,6 +117,8 @@ def main(words):
         return standard(__doc__.split("\n\n", 1)[1].strip())
     if "--help=man" in options:
         return standard(manual())
+    if "--version" in options:
+        return standard(f"{NAME} {version.VERSION}")
     try:
         folders, output = read_words(words)
         found = runs.read_all(folders)
