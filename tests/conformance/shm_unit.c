@@ -100,10 +100,13 @@ START_TEST(test_heap)
 	ck_assert_int_eq(rb_shm_heap_take(&heap, HEAP_PAGES * RB_SHM_PAGE + 1, &offset),
 			 RUBATO_ERR_MEMORY);
 	ck_assert_int_eq(rb_shm_heap_take(&heap, UINT64_MAX, &offset), RUBATO_ERR_MEMORY);
+	ck_assert_ptr_nonnull(strstr(rubato_error_text(), "RUBATO_HEAP"));
 	ck_assert_uint_eq(offset, 1);
 	/* One piece again. */
 	ck_assert_int_eq(rb_shm_heap_take(&heap, HEAP_PAGES * RB_SHM_PAGE, &offset), RUBATO_OK);
 	ck_assert_uint_eq(offset, 0);
+	ck_assert_int_eq(rb_shm_heap_take(&heap, 1, &offset), RUBATO_ERR_MEMORY);
+	ck_assert_ptr_nonnull(strstr(rubato_error_text(), "RUBATO_HEAP"));
 	rb_shm_heap_fini(&heap);
 }
 END_TEST

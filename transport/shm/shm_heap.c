@@ -77,17 +77,18 @@ rubato_status rb_shm_heap_take(struct rb_shm_heap *heap, uint64_t size_bytes, ui
 	struct rb_shm_range *range, *used;
 
 	if (need_bytes > heap->size_bytes)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: %llu bytes from a heap of %llu",
-			       (unsigned long long)size_bytes,
-			       (unsigned long long)heap->size_bytes);
+		return RB_FAIL(
+			RUBATO_ERR_MEMORY, "shm: %llu bytes from a heap of %llu (RUBATO_HEAP)",
+			(unsigned long long)size_bytes, (unsigned long long)heap->size_bytes);
 	need_bytes = (need_bytes + RB_SHM_PAGE - 1) / RB_SHM_PAGE * RB_SHM_PAGE;
 	while (*link != NULL && (*link)->size_bytes < need_bytes)
 		link = &(*link)->next;
 	range = *link;
 	if (range == NULL)
-		return RB_FAIL(
-			RUBATO_ERR_MEMORY, "shm: no gap of %llu bytes is left in a heap of %llu",
-			(unsigned long long)need_bytes, (unsigned long long)heap->size_bytes);
+		return RB_FAIL(RUBATO_ERR_MEMORY,
+			       "shm: no gap of %llu bytes is left in a heap of %llu (RUBATO_HEAP)",
+			       (unsigned long long)need_bytes,
+			       (unsigned long long)heap->size_bytes);
 	if (range->size_bytes == need_bytes) {
 		*link = range->next;
 		used = range;

@@ -102,7 +102,9 @@ static rubato_status create_memory(const struct rb_shm_layout *layout, int *out)
 
 	/* Asked before, because the kernel answers beyond the limit with a signal. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && layout->size_bytes > limit.rlim_cur)
-		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: %llu bytes exceed the limit of file sizes",
+		return RB_FAIL(RUBATO_ERR_MEMORY,
+			       "shm: %llu bytes exceed the limit of file sizes (ulimit -f): raise "
+			       "it, or lower RUBATO_HEAP",
 			       (unsigned long long)layout->size_bytes);
 	RB_TRY(memory_new(&memory));
 	if (ftruncate(memory, (off_t)layout->size_bytes) != 0 ||
