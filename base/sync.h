@@ -37,7 +37,9 @@ void rb_futex_wake(_Atomic uint32_t *word, uint32_t count);
 /* sync_fork.c: how many forks lie between this process and the first that counted. Only fork(),
  * in the child, changes it. */
 extern uint32_t rb_forks;
-/* From now on they are counted. */
+/* Of what the process has once. A forked child finds it free, and what it guards whole. */
+extern struct rb_lock rb_process_lock;
+/* From now on they are counted, and that lock is held over each. */
 RB_NODISCARD rubato_status rb_forks_count(void);
 
 struct rb_thread {

@@ -16,6 +16,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sync.h"
+#include "tests/child_fork.h"
+#include "tests/limit.h"
 #include "transport/shm/shm.h"
 
 const struct conform_backend conform_backend = {
@@ -709,6 +712,66 @@ START_TEST(test_flips)
 END_TEST
 #endif
 
+/* ---- Doors ---- */
+
+#define DOOR_FORKS 100u
+
+struct doorman {
+	struct rb_shm_door door;
+	uint8_t name[16];
+	_Atomic bool over;
+	_Atomic uint32_t openings;
+	struct rb_thread thread;
+};
+
+static void *doorman_main(void *arg)
+{
+	struct doorman *d = arg;
+
+	while (!atomic_load(&d->over)) {
+		rb_shm_door_open(&d->door, d->name);
+		rb_shm_door_close(&d->door);
+		atomic_fetch_add(&d->openings, 1);
+	}
+	return NULL;
+}
+
+/* A child has none of the threads that are at the table when it is forked. */
+START_TEST(test_doors_of_a_child)
+{
+	static struct doorman doormen[2];
+	struct rb_shm_door door = { .open = false };
+
+	ck_assert_int_eq(rb_forks_count(), RUBATO_OK);
+	for (uint32_t i = 0; i < 2; i++) {
+		doormen[i].name[0] = (uint8_t)i;
+		ck_assert_int_eq(rb_thread_start(&doormen[i].thread, doorman_main, &doormen[i]),
+				 RUBATO_OK);
+	}
+	for (uint32_t i = 0; i < DOOR_FORKS; i++) {
+		uint32_t seen = atomic_load(&doormen[i % 2].openings);
+		int status = -1;
+		pid_t child;
+
+		while (atomic_load(&doormen[i % 2].openings) == seen)
+			rb_yield();
+		child = child_fork();
+		if (child == 0) {
+			limit_start(30);
+			rb_shm_door_open(&door, (const uint8_t[16]) { 7 });
+			rb_shm_door_close(&door);
+			_exit(0);
+		}
+		ck_assert_int_eq(waitpid(child, &status, 0), child);
+		ck_assert_msg(status == 0, "child %u ended with %x", i, (unsigned)status);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		atomic_store(&doormen[i].over, true);
+		rb_thread_join(&doormen[i].thread);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("shm_unit");
@@ -730,6 +793,7 @@ int main(void)
 #ifndef __SANITIZE_THREAD__
 	tcase_add_test(t, test_flips);
 #endif
+	tcase_add_test(t, test_doors_of_a_child);
 	suite_add_tcase(suite, t);
 	return check_suite(suite);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """test_state.py LIBRARY -- the shared library has no mutable state but what log.c, sync_fork.c,
-ucx_load.c, verbs_watch.c, store_pmix.c and cuda_context.c hold for the process and its threads.
+shm_door.c, ucx_load.c, verbs_watch.c, store_pmix.c and cuda_context.c hold for the process and its
+threads.
 tools/tidy reads sources; macros hide nothing here."""
 
 import re
@@ -9,7 +10,8 @@ import sys
 
 KNOWN = {
     "current_level", "last_text", "broken_text", "taken",  # base/log.c
-    "rb_forks", "once", "refused",  # base/sync_fork.c
+    "rb_forks", "rb_process_lock", "once", "refused",  # base/sync_fork.c
+    "table",  # transport/shm/shm_door.c
     "loading", "told", "unused_option",  # transport/ucx/ucx_load.c
     "watcher",  # transport/verbs/verbs_watch.c
     "begun",  # runtime/startup/store_pmix.c

@@ -19,27 +19,26 @@ struct rb_shm_left {
 	struct rb_shm_segment *segment;
 };
 
-static struct rb_lock table_lock;
-static struct rb_shm_door *table; /* The open ones. */
+static struct rb_shm_door *table; /* The open ones. Under rb_process_lock. */
 
 void rb_shm_door_open(struct rb_shm_door *door, const uint8_t name[16])
 {
 	memcpy(door->name, name, sizeof(door->name));
 	door->first = NULL;
-	rb_lock_take(&table_lock);
+	rb_lock_take(&rb_process_lock);
 	RB_LIST_PUSH(table, door);
 	door->open = true;
-	rb_lock_drop(&table_lock);
+	rb_lock_drop(&rb_process_lock);
 }
 
 void rb_shm_door_close(struct rb_shm_door *door)
 {
 	if (!door->open)
 		return;
-	rb_lock_take(&table_lock);
+	rb_lock_take(&rb_process_lock);
 	RB_LIST_REMOVE(table, door);
 	door->open = false;
-	rb_lock_drop(&table_lock);
+	rb_lock_drop(&rb_process_lock);
 	while (door->first != NULL) { /* Nobody else finds it any more. */
 		struct rb_shm_left *left = door->first;
 
@@ -57,7 +56,7 @@ rubato_status rb_shm_door_leave(const uint8_t name[16], struct rb_shm_segment *s
 	if (left == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "shm: a segment for another thread");
 	left->segment = segment;
-	rb_lock_take(&table_lock);
+	rb_lock_take(&rb_process_lock);
 	door = table;
 	while (door != NULL && memcmp(door->name, name, sizeof(door->name)) != 0)
 		door = door->next;
@@ -65,7 +64,7 @@ rubato_status rb_shm_door_leave(const uint8_t name[16], struct rb_shm_segment *s
 		rb_shm_segment_keep(segment);
 		RB_LIST_PUSH(door->first, left);
 	}
-	rb_lock_drop(&table_lock);
+	rb_lock_drop(&rb_process_lock);
 	*found = door != NULL;
 	if (door == NULL)
 		free(left);
@@ -77,7 +76,7 @@ struct rb_shm_segment *rb_shm_door_take(struct rb_shm_door *door, uint64_t which
 	struct rb_shm_segment *segment = NULL;
 	struct rb_shm_left *left;
 
-	rb_lock_take(&table_lock);
+	rb_lock_take(&rb_process_lock);
 	left = door->open ? door->first : NULL;
 	while (left != NULL && (uintptr_t)left->segment != which)
 		left = left->next;
@@ -85,7 +84,7 @@ struct rb_shm_segment *rb_shm_door_take(struct rb_shm_door *door, uint64_t which
 		RB_LIST_REMOVE(door->first, left);
 		segment = left->segment;
 	}
-	rb_lock_drop(&table_lock);
+	rb_lock_drop(&rb_process_lock);
 	free(left);
 	return segment;
 }
