@@ -47,10 +47,11 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 
 	if (op == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wait: NULL");
+	engine = &op->comm->engine;
+	RB_TRY(rb_engine_ours(engine));
 	if (atomic_load_explicit(&op->over, memory_order_acquire))
 		return RUBATO_OK;
-	engine = &op->comm->engine;
-	RB_TRY(rb_engine_call(engine));
+	rb_engine_enter(engine);
 	if (op->run.deferred && !look && engine->driving == RB_DRIVING_NOBODY &&
 	    engine->waiters == 0)
 		rb_run_await(engine, &op->run);
