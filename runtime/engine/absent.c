@@ -4,27 +4,41 @@
 #include <stdio.h>
 #include <string.h>
 
+struct absent {
+	char *text;
+	size_t text_bytes, at;
+	uint32_t named;
+};
+
+/* False: there is no room for more. */
+static bool absent_add(struct absent *a, const struct rb_run *run, const struct rb_step *step)
+{
+	bool incoming = step->kind == RB_STEP_RECV || step->kind == RB_STEP_WAIT;
+	char one[32];
+
+	(void)snprintf(one, sizeof(one), "%s rank %u,", incoming ? "" : " to send to",
+		       rb_run_peer(run, step));
+	if (strstr(a->text, one) != NULL)
+		return true;
+	if (++a->named > 8 || a->at + sizeof(one) >= a->text_bytes)
+		return false;
+	a->at += (size_t)snprintf(a->text + a->at, a->text_bytes - a->at, "%s", one);
+	return true;
+}
+
 char *rb_run_absent(const struct rb_run *run, char *text, size_t text_bytes)
 {
-	size_t at = 0;
-	uint32_t named = 0;
+	struct absent a = { .text = text, .text_bytes = text_bytes };
+	const struct rb_plan *plan = run->plan;
 
 	text[0] = '\0';
-	for (const struct rb_slot *slot = run->slots; slot != NULL; slot = slot->next) {
-		const struct rb_step *step = &run->plan->schedule.steps[slot->step];
-		bool incoming = step->kind == RB_STEP_RECV || step->kind == RB_STEP_WAIT;
-		char one[32];
-
-		(void)snprintf(one, sizeof(one), "%s rank %u,", incoming ? "" : " to send to",
-			       rb_run_peer(run, step));
-		if (slot->is_work || strstr(text, one) != NULL)
-			continue;
-		if (++named > 8 || at + sizeof(one) >= text_bytes)
+	for (const struct rb_slot *slot = run->slots; slot != NULL; slot = slot->next)
+		if (!slot->is_work && !absent_add(&a, run, &plan->schedule.steps[slot->step]))
 			break;
-		at += (size_t)snprintf(text + at, text_bytes - at, "%s", one);
-	}
-	if (at > 0)
-		text[at - 1] = '\0';
+	if (run->deferred) /* Nothing is posted: it stopped at a message that had not come. */
+		(void)absent_add(&a, run, &plan->schedule.steps[plan->order[run->straight]]);
+	if (a.at > 0)
+		text[a.at - 1] = '\0';
 	return text;
 }
 

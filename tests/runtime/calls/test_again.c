@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "runtime/again.h"
@@ -267,6 +268,55 @@ START_TEST(who_does_not_start_is_named)
 }
 END_TEST
 
+/* Nothing of it is posted yet: a dump says all the same whom it waits for. */
+static rubato_status dump_main(rubato_comm *comm, void *arg)
+{
+	double in = 1, out = 0;
+	_Atomic bool *dumped = arg;
+	char text[2000] = "";
+	bool deferred;
+	ssize_t got;
+	int ends[2];
+	rubato_op *op;
+
+	RB_TRY(rubato_op_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM, &op));
+	for (uint32_t i = 0; i < 2; i++) {
+		RB_TRY(rubato_start(op));
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	}
+	if (rubato_rank(comm) == 0) {
+		RB_TRY(rubato_start(op));
+		deferred = op->run.deferred;
+		EXPECT(pipe(ends) == 0);
+		rubato_dump(comm, ends[1]);
+		got = read(ends[0], text, sizeof(text) - 1);
+		(void)close(ends[0]);
+		(void)close(ends[1]);
+		atomic_store(dumped, true);
+		EXPECT(deferred && got > 0);
+		EXPECT(strstr(text, "wait rank 1\n") != NULL);
+	}
+	/* No message of rank 1 comes before, which would put an end to that. */
+	while (rubato_rank(comm) == 1 && !atomic_load(dumped))
+		rb_yield();
+	if (rubato_rank(comm) == 1)
+		RB_TRY(rubato_start(op));
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
+START_TEST(what_is_put_off_is_in_a_dump)
+{
+	_Atomic bool dumped = false;
+	rubato_status err;
+
+	ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0);
+	err = local_run(2, transports, dump_main, &dumped, NULL);
+	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
+}
+END_TEST
+
 /* ---- What differs ---- */
 
 static rubato_status warm_up(rubato_comm *comm)
@@ -368,6 +418,7 @@ int main(void)
 	tcase_add_test(tc, without_a_progress_thread_it_is_not_taken);
 	tcase_add_loop_test(tc, starts_are_right_whichever_way, 0, 2);
 	tcase_add_test(tc, who_does_not_start_is_named);
+	tcase_add_test(tc, what_is_put_off_is_in_a_dump);
 	tcase_add_test(tc, calls_that_differ_are_found_out);
 	tcase_add_test(tc, a_wrong_argument_sends_nothing);
 	tcase_add_test(tc, who_does_not_come_is_named);
