@@ -192,7 +192,7 @@ RUBATO_API rubato_status rubato_finalize(rubato_comm *comm);
 
 /*
  * Not collective, bounded, from any thread: ends every operation of this communicator (CANCELLED)
- * and of its peers (PEER). rubato_finalize must follow and then waits for none.
+ * and of its peers (PEER). rubato_finalize must follow its return, and then waits for none.
  */
 RUBATO_API rubato_status rubato_abort(rubato_comm *comm);
 

@@ -17,7 +17,7 @@ NONE = {"TEST_ONLY": "no_test_has_this_name"}
 WHOLE = {"soak", "laws_mutants", "mpi.sh", "hosts.sh", "interfaces.sh", "campaign.sh", "laws.sh",
          "tidy", "rooms", "overlap.py", "reference.py", "test_replay.py", "test_tuning.py",
          "test_algorithms.py", "test_state.py", "test_hot_paths.py", "test_verbs_paths.py",
-         "run"}  # Of tests/rdma-vm: it starts a guest.
+         "run", "ends"}  # Of tests/rdma-vm: they start guests.
 
 
 def built(command):
