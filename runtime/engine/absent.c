@@ -14,10 +14,10 @@ struct absent {
 static bool absent_add(struct absent *a, const struct rb_run *run, const struct rb_step *step)
 {
 	bool incoming = step->kind == RB_STEP_RECV || step->kind == RB_STEP_WAIT;
-	char one[32];
+	char one[48];
 
-	(void)snprintf(one, sizeof(one), "%s rank %u,", incoming ? "" : " to send to",
-		       rb_run_peer(run, step));
+	(void)snprintf(one, sizeof(one), " rank %u%s,", rb_run_peer(run, step),
+		       incoming ? "" : " to take a message");
 	if (strstr(a->text, one) != NULL)
 		return true;
 	if (++a->named > 8 || a->at + sizeof(one) >= a->text_bytes)
