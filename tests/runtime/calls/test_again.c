@@ -182,7 +182,8 @@ static rubato_status end_one(rubato_comm *comm, struct started ops[OPS], uint32_
 	return RUBATO_OK;
 }
 
-/* One at a time, several at once, and with a blocking call between start and wait. */
+/* One at a time, several at once, each rank in its own order, and with a blocking call between
+ * start and wait. */
 static rubato_status starts_main(rubato_comm *comm, void *arg)
 {
 	struct rb_rng rng = { .state = *(const uint64_t *)arg };
@@ -197,7 +198,9 @@ static rubato_status starts_main(rubato_comm *comm, void *arg)
 		bool by_test = rb_rng_below(&rng, 4) == 0;
 
 		late(rubato_rank(comm) == who ? 300 : 0);
-		for (uint32_t i = 0; i < OPS; i++) {
+		for (uint32_t k = 0; k < OPS; k++) {
+			uint32_t i = one ? k : (k + round * (rubato_rank(comm) + 1)) % OPS;
+
 			if ((some >> i & 1) == 0)
 				continue;
 			RB_TRY(start_one(comm, &ops[i], round));
@@ -229,6 +232,99 @@ START_TEST(starts_are_right_whichever_way)
 	for (uint32_t i = 0; i < START_KINDS; i++)
 		ck_assert_msg(atomic_load(&starts[i]) > 50, "%u starts were of kind %u",
 			      atomic_load(&starts[i]), i);
+}
+END_TEST
+
+/* ---- Of several threads ---- */
+
+struct handed { /* Started by one thread of a rank, waited for by another. */
+	rubato_op *op;
+	double in, out;
+	uint32_t rank, rounds;
+	_Atomic uint32_t started, ended;
+	_Atomic bool over;
+	rubato_status status;
+};
+
+static rubato_status hand_over(struct handed *h)
+{
+	for (uint32_t i = 0; i < h->rounds; i++) {
+		while (atomic_load(&h->ended) < i)
+			if (atomic_load(&h->over))
+				return RUBATO_OK;
+			else
+				rb_yield();
+		h->in = i + h->rank;
+		h->out = -1;
+		RB_TRY(rubato_start(h->op));
+		atomic_store(&h->started, i + 1);
+	}
+	return RUBATO_OK;
+}
+
+static void *starter_main(void *arg)
+{
+	struct handed *h = arg;
+
+	h->status = hand_over(h);
+	atomic_store(&h->over, true);
+	return NULL;
+}
+
+static rubato_status take_over(rubato_comm *comm, struct handed *h, struct rb_rng *own)
+{
+	uint32_t n = rubato_size(comm);
+
+	for (uint32_t i = 0; i < h->rounds; i++) {
+		bool done = false, by_test = rb_rng_below(own, 3) == 0;
+		double in = i, out = 0;
+
+		while (atomic_load(&h->started) <= i && !atomic_load(&h->over))
+			rb_yield();
+		EXPECT(atomic_load(&h->started) > i);
+		late(rb_rng_below(own, 8) == 0 ? 100 : 0);
+		if (i % 3 == 0) {
+			RB_TRY(rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_MIN));
+			EXPECT(out == i);
+		}
+		while (by_test && !done)
+			RB_TRY(rubato_test(h->op, &done));
+		RB_TRY(rubato_wait(h->op, RUBATO_TIMEOUT_DEFAULT));
+		EXPECT(h->out == (double)n * i + n * (n - 1) / 2);
+		atomic_store(&h->ended, i + 1);
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status handed_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm);
+	struct handed h = { .rank = rank, .rounds = test_length() == TEST_SHORT ? 300 : 1000 };
+	struct rb_rng own = { .state = rank };
+	struct rb_thread starter;
+	rubato_status err;
+
+	(void)arg;
+	RB_TRY(rubato_op_allreduce(comm, &h.in, &h.out, 1, RUBATO_FLOAT64, RUBATO_SUM, &h.op));
+	RB_TRY(rb_thread_start(&starter, starter_main, &h));
+	err = take_over(comm, &h, &own);
+	atomic_store(&h.over, true);
+	rb_thread_join(&starter);
+	RB_TRY(err);
+	RB_TRY(h.status);
+	rubato_op_free(h.op);
+	return RUBATO_OK;
+}
+
+START_TEST(one_thread_starts_and_another_waits)
+{
+	if (_i == 1)
+		ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0);
+	for (uint32_t n = 1; n <= 4; n++) {
+		rubato_status err = local_run(n, transports, handed_main, NULL, NULL);
+
+		ck_assert_msg(err == RUBATO_OK, "%u ranks: %s", n, rubato_error_text());
+	}
 }
 END_TEST
 
@@ -417,6 +513,7 @@ int main(void)
 	tcase_add_test(tc, results_are_right_whichever_way);
 	tcase_add_test(tc, without_a_progress_thread_it_is_not_taken);
 	tcase_add_loop_test(tc, starts_are_right_whichever_way, 0, 2);
+	tcase_add_loop_test(tc, one_thread_starts_and_another_waits, 0, 2);
 	tcase_add_test(tc, who_does_not_start_is_named);
 	tcase_add_test(tc, what_is_put_off_is_in_a_dump);
 	tcase_add_test(tc, calls_that_differ_are_found_out);
