@@ -47,6 +47,7 @@ static void verbs_world_check(void)
 	ck_assert_uint_eq(c.length_errors, 0);
 	ck_assert_uint_eq(c.left_open, 0);
 	ck_assert_uint_eq(c.early_sends, 0);
+	ck_assert_uint_eq(c.sent_in_place, 0);
 }
 
 static inline bool verbs_world_threads(const char *config, uint32_t rank_count,

@@ -6,6 +6,8 @@
 
 #include "tests/verbs-mock/process.h"
 
+#define IN_PLACE_BYTES 4096u
+
 static bool opcode_known(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
 {
 	switch (opcode) {
@@ -96,6 +98,9 @@ static void send_take(struct world *world, struct mock_qp *own, const struct ibv
 		send->length += sge->length;
 	}
 	own->posted++;
+	world->counters.sent_in_place += world->config.iwarp != 0 &&
+					 send->length >= IN_PLACE_BYTES &&
+					 (send->flags & (IBV_SEND_SIGNALED | IBV_SEND_INLINE)) == 0;
 }
 
 int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)

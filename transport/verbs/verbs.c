@@ -450,6 +450,7 @@ static void queues_size(struct rb_verbs *vb)
 	vb->queue_mask = vb->queue - 1;
 	vb->queue_messages = vb->queue - vb->queue / 16;
 	vb->queue_writes = vb->queue - vb->queue / 16 * 6;
+	vb->queue_burst = vb->rails[0].port.iwarp ? 0 : vb->queue_writes - RB_VERBS_PIECES_OUT;
 	vb->cq_entries =
 		(ranks - 1) * (rb_verbs_slots_all(ranks) + vb->queue) + 2 * RB_VERBS_DATAGRAMS;
 }

@@ -87,7 +87,7 @@
 #define RB_VERBS_QUEUE_MAX 128u /* Entries of a send queue; a power of 2. */
 #define RB_VERBS_COUNTS_FROM 0xffffff80u /* Each run takes counts past their end. */
 #define RB_VERBS_CHAIN 16u               /* Posted by one doorbell. */
-#define RB_VERBS_SIGNAL_EACH 8u          /* Entries, one of which tells its completion. */
+#define RB_VERBS_TELL_EACH 8u            /* Entries, one of which tells its completion. */
 #define RB_VERBS_EAGER_MAX 16384u        /* Guess. */
 #define RB_VERBS_PIECE_BYTES (1u << 18)  /* Of an RDMA write. Guess. */
 #define RB_VERBS_PIECE_LEAST (1u << 14)  /* Where writes are spread. Guess. */
@@ -278,23 +278,23 @@ struct rb_verbs_link { /* A peer over a rail. */
 	 * here and said so. */
 	uint32_t sent, sent_known;
 	uint32_t reposted, reposted_said;
-	uint32_t receives;         /* That the device has. */
-	uint32_t taken;            /* Messages that came. */
-	uint32_t posted, retired;  /* Entries of the send queue, ever. */
-	uint32_t ended;            /* In error, up to there; they are not retired. */
-	uint32_t unposted;         /* The last so many the device never got. */
-	uint32_t untold;           /* The next but so many tells its completion at the latest. */
-	uint32_t folded;           /* Bursts under way: see verbs_burst.c. */
-	uint64_t bytes_out;        /* Of writes under way. */
-	bool broken;               /* An entry has ended in error. */
-	bool probing;              /* A write of no bytes asks whether it is there; */
-	uint32_t ticks;            /* or it is in this state: so long. */
-	uint32_t rest, rest_next;  /* Ticks until it is made anew. */
-	bool ask;                  /* A probe is due. */
-	bool holds;                /* The stream waits for it. */
-	bool lamented;             /* It failed, and has not been back since. */
-	bool greet_owed;           /* A RISE is due. */
-	bool resume_owed, resumed; /* Ours is to be said; theirs has come: */
+	uint32_t receives;          /* That the device has. */
+	uint32_t taken;             /* Messages that came. */
+	uint32_t posted, retired;   /* Entries of the send queue, ever. */
+	uint32_t ended;             /* In error, up to there; they are not retired. */
+	uint32_t unposted;          /* The last so many the device never got. */
+	uint32_t untold, tell_each; /* Next but so many tells its completion; one of so many. */
+	uint32_t folded;            /* Bursts under way: see verbs_burst.c. */
+	uint64_t bytes_out;         /* Of writes under way. */
+	bool broken;                /* An entry has ended in error. */
+	bool probing;               /* A write of no bytes asks whether it is there; */
+	uint32_t ticks;             /* or it is in this state: so long. */
+	uint32_t rest, rest_next;   /* Ticks until it is made anew. */
+	bool ask;                   /* A probe is due. */
+	bool holds;                 /* The stream waits for it. */
+	bool lamented;              /* It failed, and has not been back since. */
+	bool greet_owed;            /* A RISE is due. */
+	bool resume_owed, resumed;  /* Ours is to be said; theirs has come: */
 	uint32_t their_taken;
 	uint32_t refused; /* Bytes of a write by invitation that its key did not allow; 0: none. */
 	bool early;       /* And so has that of its next life: */
@@ -433,9 +433,9 @@ struct rb_verbs {
 	uint32_t by_tcp; /* Peers. */
 	bool connecting;
 	uint64_t call_off_ns; /* Until then datagrams say that this rank gives up; 0: none does. */
-	uint32_t queue, queue_mask; /* Entries of a send queue, a power of 2; less one; for */
-	uint32_t queue_messages, queue_writes; /* messages (the rest is CREDIT's), writes. */
-	struct rb_verbs_link *links;           /* All peers', */
+	/* Of a send queue, 2^k; less 1; for messages, else CREDITs; writes; before a burst. */
+	uint32_t queue, queue_mask, queue_messages, queue_writes, queue_burst;
+	struct rb_verbs_link *links; /* All peers', */
 	struct rb_verbs_entry *entries;
 	uint8_t *slots; /* and theirs. */
 	size_t slots_bytes;

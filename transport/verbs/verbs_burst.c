@@ -23,11 +23,10 @@ static inline bool has_way(const struct rb_verbs *vb, const struct rb_verbs_peer
 	       vb->flight_free != NULL;
 }
 
-/* Likewise, with writes before it. */
+/* Likewise, with writes before it, which do not tell their completions. */
 static inline bool has_way_for_writes(const struct rb_verbs *vb, const struct rb_verbs_peer *peer)
 {
-	return has_way(vb, peer) &&
-	       rb_verbs_has_entries(peer->links, vb->queue_writes - RB_VERBS_PIECES_OUT);
+	return has_way(vb, peer) && rb_verbs_has_entries(peer->links, vb->queue_burst);
 }
 
 /* The registration of the region that holds the request's buffer, the host's; or NULL. */
@@ -110,7 +109,7 @@ static inline void burst(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 		to += RB_VERBS_PIECE_BYTES;
 	}
 	link->posted = number + 1;
-	link->untold = RB_VERBS_SIGNAL_EACH;
+	link->untold = link->tell_each;
 	link->folded++;
 	end->request.wr_id = link->word | number;
 	rb_verbs_head_set(slot->head, peer, request, message, 0, 0, flight->invite);

@@ -113,7 +113,9 @@ rubato_status rb_verbs_link_make(struct rb_verbs *vb, struct rb_verbs_link *link
 		     (uint64_t)(link - vb->links) << 32;
 	link->sent_as = (uint32_t)(link->word >> 32);
 	link->received_as = (uint32_t)((link->word | RB_VERBS_RECEIVED) >> 32);
-	link->untold = RB_VERBS_SIGNAL_EACH;
+	/* Soft-iWARP sends what does not tell its completion out of its buffer, perhaps when a
+	 * later one has told its own. */
+	link->untold = link->tell_each = link->rail->port.iwarp ? 1 : RB_VERBS_TELL_EACH;
 	link->state = RB_VERBS_LINK_MAKING;
 	link->qp_number = link->receives = link->unposted = link->folded = link->ticks = 0;
 	link->heard = link->greeted = link->broken = link->probing = link->ask = false;

@@ -105,7 +105,7 @@ static inline unsigned int rb_verbs_flags(struct rb_verbs_link *link, bool tells
 {
 	if (--link->untold > 0 && !tells)
 		return 0;
-	link->untold = RB_VERBS_SIGNAL_EACH;
+	link->untold = link->tell_each;
 	return IBV_SEND_SIGNALED;
 }
 

@@ -2,7 +2,7 @@
  * verbs_queue.c -- what leaves: slots, the peer's window, the send queue, the doorbell.
  *
  * What is to leave is gathered in a chain, which one doorbell posts when a post or a poll is over,
- * or its peer changes. A queue's entries are numbered; one in RB_VERBS_SIGNAL_EACH tells its
+ * or its peer changes. A queue's entries are numbered; one in RB_VERBS_TELL_EACH tells its
  * completion, and so do those that a request waits for: it stands for all before it, as RC
  * completes in order. A message that finds no room at the peer, or in the queue, is copied and
  * leaves when there is some, in order. An entry keeps what it sends until it is acknowledged: it

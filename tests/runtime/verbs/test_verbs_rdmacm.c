@@ -92,6 +92,7 @@ START_TEST(seeded_jobs_are_right)
 				     text);
 		ck_assert_uint_gt(job_mock.call_count("rdma_connect"), 0);
 		ck_assert_uint_eq(job.counters.early_sends, 0);
+		ck_assert_uint_eq(job.counters.sent_in_place, 0);
 		ck_assert_uint_eq(job_mock.call_count("ibv_create_ah"), 0); /* No datagrams. */
 	}
 }
