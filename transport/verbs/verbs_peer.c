@@ -185,7 +185,9 @@ static void event_take(struct rb_verbs *vb, struct rb_verbs_rail *rail,
 	default:
 		RB_LOG(RB_LOG_INFO, "verbs: %s port %u: %s", rail->port.device, rail->port.number,
 		       what);
-		if (event->event_type == IBV_EVENT_PORT_ERR && ours)
+		/* Read late, it may be of a time before the links that live now. */
+		if (event->event_type == IBV_EVENT_PORT_ERR && ours &&
+		    !rb_verbs_is_active(vb, rail))
 			rb_verbs_rail_fail(vb, rail, what);
 		else if (event->event_type == IBV_EVENT_PORT_ACTIVE && ours)
 			rb_verbs_rail_rise(vb, rail);

@@ -71,6 +71,45 @@ START_TEST(a_link_that_cannot_be_made_at_first_is_made_later)
 }
 END_TEST
 
+static int events_are_held(void *held, const char *function)
+{
+	if (strcmp(function, "ibv_get_async_event") != 0)
+		return 0;
+	++*(uint32_t *)held;
+	return EAGAIN;
+}
+
+static int events_are_asked_for(void *asked, const char *function)
+{
+	*(uint32_t *)asked += strcmp(function, "ibv_get_async_event") == 0;
+	return 0;
+}
+
+/* The event of a port that fell is read when the port, and the link, are there again. */
+START_TEST(an_event_that_is_read_late_fails_no_link)
+{
+	uint32_t held = 0, asked = 0;
+
+	ends_open(2, 0);
+	mock_watch_calls(events_are_held, &held);
+	mock_link(0, 1, 1, false);
+	for (uint32_t i = 0; i < 2000; i++)
+		move();
+	mock_link(0, 1, 1, true);
+	ck_assert_uint_gt(held, 0);
+	ck_assert_uint_eq(verbs_of(0)->counts.failed + verbs_of(1)->counts.failed, 0);
+	mock_watch_calls(events_are_asked_for, &asked);
+	for (uint32_t i = 0; i < 2000000 && asked < 6; i++) /* Both of each end, and no more. */
+		move();
+	mock_watch_calls(NULL, NULL);
+	ck_assert_uint_ge(asked, 6);
+	ck_assert_uint_eq(verbs_of(0)->counts.failed + verbs_of(1)->counts.failed, 0);
+	message(0, LARGE, true);
+	all_rests("after a port was down and up");
+	ends_close();
+}
+END_TEST
+
 /* Two rails of three fail, the second one while the first one's messages are being done again. */
 START_TEST(a_second_link_fails_while_the_first_ones_messages_are_done_again)
 {
@@ -667,6 +706,7 @@ int main(void)
 	tcase_add_test(tc, who_says_goodbye_stays_until_his_messages_have_ended);
 	tcase_add_test(tc, who_leaves_waits_for_what_is_done_again);
 	tcase_add_loop_test(tc, a_link_that_cannot_be_made_at_first_is_made_later, 0, 4);
+	tcase_add_test(tc, an_event_that_is_read_late_fails_no_link);
 	tcase_add_test(tc, a_second_link_fails_while_the_first_ones_messages_are_done_again);
 	tcase_add_loop_test(tc, a_write_whose_key_was_taken_back_costs_a_link_but_no_peer, 0, 6);
 	tcase_add_loop_test(tc, a_write_that_is_refused_for_another_reason_loses_the_peer, 0, 2);
