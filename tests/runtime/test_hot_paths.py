@@ -33,7 +33,7 @@ WAITING = {
     "shm_disarm", "rb_unmatched_look", "look_for", "shm_unmatched", "rb_match_visit", "write",
     "read", "rb_shm_doorbell", "__pthread_enable_asynccancel", "__pthread_disable_asynccancel",
     "rb_engine_next_timer", "pollers_poll", "sleeping_next", "first_polls", "executors_busy",
-    "rb_engine_linger", "rb_shm_here",
+    "rb_engine_linger", "glance", "rb_shm_here",
 }
 
 # Instructions a call, outside of waiting, in the plain build (assertions on, -O3).
