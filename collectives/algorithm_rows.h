@@ -36,9 +36,10 @@ ROW(RB_KIND_BROADCAST, "scatter_allgather", RB_SCHEDULE_IN_TURNS, ANY, OTHERS,
     COST(PHASES(.one = 2), MESSAGES(.one = -1, .all = 2), SENT(.one = 1), VECTORS(.one = 4),
 	 CROSSED(.one = 2)),
     .own_link = true, .pieces = 16)
-ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, ONE, broadcast_direct, DIRECT,
-    COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2), CROSSED(.one = 1),
-	 IN_ALL(.all = 4), MOVED(.all = 2), CROSSED_IN_ALL(.all = 1)))
+ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, broadcast_direct,
+    DIRECT,
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 2), CROSSED(.share = 1),
+	 IN_ALL(.all = 8), MOVED(.all = 2), CROSSED_IN_ALL(.all = 1)))
 ROW(RB_KIND_BROADCAST, "staged", RB_SCHEDULE_MAPPED_SCRATCH, ANY, ONE, broadcast_staged,
     "direct, through slots of scratch",
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2), CROSSED(.one = 1),
