@@ -47,6 +47,8 @@ class Results(unittest.TestCase):
                     self.assertLessEqual(times["p99"], times["max"])
                     self.assertLessEqual(times["mean"], times["max"] * 1.000001)
                     self.assertLessEqual(times["min"], times["slowest"])
+                    # An iteration's own times lie within it, so the medians do, too.
+                    self.assertLessEqual(times["slowest"], times["whole"])
 
     def test_both_buffers(self):
         for buffers in ("plain", "registered"):
@@ -188,7 +190,7 @@ class Output(unittest.TestCase):
             ["8", "2", "float32", "sum", "-1"], ["32", "8", "float32", "sum", "-1"]
         ])
         for row in rows:
-            self.assertEqual(len(row), 5 + 8 + 10 + 1)
+            self.assertEqual(len(row), 5 + 8 + 12 + 1)
             self.assertEqual((row[8], row[12]), ("0", "0"))
         head = [line.split() for line in lines if "busbw" in line][0]
         self.assertEqual(head[1:10], "size count type redop root time algbw busbw #wrong".split())

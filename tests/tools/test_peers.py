@@ -215,6 +215,9 @@ class Peers(unittest.TestCase):
             self.assertEqual(len(rows), 2)
             for row in rows:
                 over, mine = row["rubato_over_it"], ours[row["in_place"]]
+                whole = mine["time_us"]["whole"] / row["time_us"]["whole"]
+                self.assertAlmostEqual(row["rubato_over_it_whole"]["ratio"], whole, 6)
+                self.assertLessEqual(row["time_us"]["slowest"], row["time_us"]["whole"])
                 medians = mine["time_us"]["median"] / row["time_us"]["median"]
                 self.assertAlmostEqual(over["ratio"], medians, 6)
                 if iterations == 2: # Too few turns for one.

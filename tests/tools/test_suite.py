@@ -25,12 +25,14 @@ size, end, factor = (int(sys.argv[sys.argv.index(word) + 1]) for word in ("-b", 
 buffers = sys.argv[sys.argv.index("--buffers") + 1]
 rows = []
 while size <= end:
-    rows.append({"impl": "rubato", "size": size, "time_us": {"median": 2.5 * size}, "busbw": 4.0})
+    rows.append({"impl": "rubato", "size": size, "busbw": 4.0,
+                 "time_us": {"median": 2.5 * size, "whole": 4 * size}})
     if buffers == "plain":
         rows.append(dict(rows[-1], impl="mpich",
-                         rubato_over_it={"ratio": 0.5, "low": 0.25, "high": 0.75}))
+                         rubato_over_it={"ratio": 0.5, "low": 0.25, "high": 0.75},
+                         rubato_over_it_whole={"ratio": 0.6, "low": None, "high": None}))
     size *= factor
-print(json.dumps({"version": "1.2.3", "bound": True, "results": rows,
+print(json.dumps({"version": "1.2.3", "bound": calls.with_name("bound").exists(), "results": rows,
                   "peers": [{"name": "mpich", "library": "MPICH of a test"}]}))
 """
 
@@ -57,6 +59,7 @@ class Suite(unittest.TestCase):
         return (self.root / "calls").read_text().splitlines()
 
     def test_tables_and_plots(self):
+        (self.root / "bound").touch()
         self.suite("--ops", "allreduce,broadcast", "--ranks", "1,3", "--peer", "mpich")
         # Two operations, two numbers of ranks, two kinds of buffers; sizes 8, 64 and 512 in one.
         self.assertEqual(len(self.calls()), 2 * 2 * 2)
@@ -73,6 +76,12 @@ class Suite(unittest.TestCase):
             picture = xml.etree.ElementTree.parse(self.out / f"{name}.svg")
             lines = [e for e in picture.iter() if e.get("class") == "line"]
             self.assertEqual(len(lines), 3 * 3) # Twice, and in the key.
+
+    def test_ranks_that_share_cores_are_measured_as_a_whole(self):
+        self.suite("--ops", "allreduce", "--ranks", "3", "--peer", "mpich")
+        text = (self.out / "README.md").read_text()
+        self.assertIn("allreduce, 3 ranks (not bound)", text)
+        self.assertIn("| 64 B | 256 | 256 | 256; 0.6 |", text)
 
     def test_what_is_there_is_not_measured_again(self):
         words = ["--ops", "allreduce", "--ranks", "1,2"]

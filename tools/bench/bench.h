@@ -5,8 +5,11 @@
  * untouched inputs measures caches), then a barrier, then the clock around the call, on every rank.
  * An iteration's time is the mean over ranks; median, min, percentiles and max are over iterations.
  * "slowest" is the median over iterations of the largest over ranks: it holds the skew of the
- * barrier's end too. With --aggregate N a call is N persistent operations, each on buffers of its
- * own, all started before the first is waited for; its time is an N-th of that.
+ * barrier's end too. "whole" is the time from the first rank's begin to the last one's end, by the
+ * clock of the machine that all run on. Where ranks share cores it is what counts: a rank that
+ * keeps its core until it is done has a short time of its own, and the others have yet to begin.
+ * With --aggregate N a call is N persistent operations, each on buffers of its own, all started
+ * before the first is waited for; its time is an N-th of that.
  * After each call every element of every result is compared with what it must be, bit by bit.
  *
  * Other libraries take turns with ours, SLICES of a case's iterations each, and are stopped
@@ -115,8 +118,9 @@ struct bench_case { /* One cell of the table to be. */
 struct bench_result {
 	bool ran; /* false: not wanted, or the algorithm cannot run here. */
 	double median_us, mean_us, min_us, p90_us, p99_us, max_us, slowest_us;
-	uint64_t wrong;            /* Elements, over all ranks and iterations. */
-	struct ratio_figures over; /* A peer's: our time over its time. */
+	double whole_us;                       /* NAN: the ranks run on several machines. */
+	uint64_t wrong;                        /* Elements, over all ranks and iterations. */
+	struct ratio_figures over, whole_over; /* A peer's: our time over its time. */
 };
 
 struct bench {
@@ -126,9 +130,11 @@ struct bench {
 	void *in, *out;
 	size_t call_bytes;   /* Of these, for each of the calls that are timed at once. */
 	struct known *known; /* Of each call that is timed at once; its number: calls so far. */
-	double *times, *all_times; /* iterations; rank_count * iterations. */
-	double *means;             /* iterations, in order: of ours, over ranks. */
-	uint64_t *counts;          /* Of the v-variants. */
+	struct peer_time *times, *all_times; /* iterations; rank_count * iterations. */
+	double *sorted;                      /* iterations */
+	double *means, *wholes;              /* iterations, in order: of ours. */
+	bool one_host;
+	uint64_t *counts; /* Of the v-variants. */
 	struct bench_peers peers;
 };
 

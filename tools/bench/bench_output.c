@@ -47,12 +47,13 @@ static void head_columns(struct bench_output *output)
 	for (int i = 0; i < 2; i++)
 		(void)fprintf(file, " %9s %8s %8s %6s", "time", "algbw", "busbw", "#wrong");
 	for (int i = 0; i < 2; i++)
-		(void)fprintf(file, " %9s %9s %9s %9s %9s", "min", "p90", "p99", "max", "slowest");
+		(void)fprintf(file, " %9s %9s %9s %9s %9s %9s", "min", "p90", "p99", "max",
+			      "slowest", "whole");
 	(void)fprintf(file, "  algorithm\n# %12s %12s %8s %7s %6s", "(B)", "(elements)", "", "",
 		      "");
 	for (int i = 0; i < 2; i++)
 		(void)fprintf(file, " %9s %8s %8s %6s", "(us)", "(GB/s)", "(GB/s)", "");
-	for (int i = 0; i < 10; i++)
+	for (int i = 0; i < 12; i++)
 		(void)fprintf(file, " %9s", "(us)");
 	(void)fprintf(file, "\n");
 }
@@ -145,6 +146,10 @@ static void row_text(struct bench_output *output, const struct bench_case *what,
 		else
 			(void)fprintf(file, " %9s %9s %9s %9s %9s", "N/A", "N/A", "N/A", "N/A",
 				      "N/A");
+		if (places[i].ran && !isnan(places[i].whole_us))
+			(void)fprintf(file, " %9.2f", places[i].whole_us);
+		else
+			(void)fprintf(file, " %9s", "N/A");
 	}
 	row_end(file, used, places);
 }
@@ -162,10 +167,11 @@ static json_t *row_json(const struct bench_output *output, const struct bench_ca
 			  (json_int_t)what->size_bytes, "count", (json_int_t)what->count, "type",
 			  rubato_type_name(what->type), "redop", redop(output, what));
 	json_t *times = json_pack(
-		"{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "median", results_real(result->median_us), "mean",
-		results_real(result->mean_us), "min", results_real(result->min_us), "p90",
+		"{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "median", results_real(result->median_us),
+		"mean", results_real(result->mean_us), "min", results_real(result->min_us), "p90",
 		results_real(result->p90_us), "p99", results_real(result->p99_us), "max",
-		results_real(result->max_us), "slowest", results_real(result->slowest_us));
+		results_real(result->max_us), "slowest", results_real(result->slowest_us), "whole",
+		results_real(result->whole_us));
 
 	if (operation_rooted(options->op))
 		json_object_set_new(row, "root", json_integer(options->root));
@@ -217,6 +223,12 @@ void bench_output_row(struct bench_output *output, const struct bench_case *what
 		bench_output_note(output, why);
 }
 
+static json_t *ratio_json(const struct ratio_figures *over)
+{
+	return json_pack("{s:o,s:o,s:o}", "ratio", results_real(over->ratio), "low",
+			 results_real(over->low), "high", results_real(over->high));
+}
+
 void bench_output_peer(struct bench_output *output, const struct bench_case *what,
 		       const struct peer *peer, const struct bench_result places[2])
 {
@@ -227,12 +239,11 @@ void bench_output_peer(struct bench_output *output, const struct bench_case *wha
 		if (!places[i].ran || output->results == NULL)
 			continue;
 		json_t *row = row_json(output, what, peer->name, NULL, &places[i], i == 1);
-		const struct ratio_figures *over = &places[i].over;
 
-		json_object_set_new(row, "rubato_over_it",
-				    json_pack("{s:o,s:o,s:o}", "ratio", results_real(over->ratio),
-					      "low", results_real(over->low), "high",
-					      results_real(over->high)));
+		json_object_set_new(row, "rubato_over_it", ratio_json(&places[i].over));
+		if (!isnan(places[i].whole_us))
+			json_object_set_new(row, "rubato_over_it_whole",
+					    ratio_json(&places[i].whole_over));
 		json_array_append_new(output->results, row);
 	}
 	if (output->text != NULL && ran)
@@ -258,15 +269,33 @@ json_t *bench_args_json(int argc, char **argv)
 
 static bool results_close(struct bench_output *output)
 {
-	static const char *const columns[] = {
-		"op",          "impl",           "algorithm",    "size",
-		"count",       "type",           "redop",        "root",
-		"in_place",    "buffers",        "transport",    "wire",
-		"aggregate",   "time_us.median", "time_us.mean", "time_us.min",
-		"time_us.p90", "time_us.p99",    "time_us.max",  "time_us.slowest",
-		"algbw",       "busbw",          "wrong",        "rubato_over_it.ratio",
-		NULL
-	};
+	static const char *const columns[] = { "op",
+					       "impl",
+					       "algorithm",
+					       "size",
+					       "count",
+					       "type",
+					       "redop",
+					       "root",
+					       "in_place",
+					       "buffers",
+					       "transport",
+					       "wire",
+					       "aggregate",
+					       "time_us.median",
+					       "time_us.mean",
+					       "time_us.min",
+					       "time_us.p90",
+					       "time_us.p99",
+					       "time_us.max",
+					       "time_us.slowest",
+					       "time_us.whole",
+					       "algbw",
+					       "busbw",
+					       "wrong",
+					       "rubato_over_it.ratio",
+					       "rubato_over_it_whole.ratio",
+					       NULL };
 	const struct bench_options *options = output->options;
 	bool good = options->csv[0] == '\0' || results_csv(options->csv, output->results, columns);
 

@@ -72,6 +72,19 @@ static uint32_t calls_of(const struct bench_options *options)
 	return options->aggregate > 0 ? options->aggregate : 1;
 }
 
+static bool on_one_host(const struct bench *bench)
+{
+	rubato_peer own = { .size_bytes = sizeof(own) }, peer = own;
+	bool same = true;
+
+	bench_check(bench, rubato_get_peer(bench->comm, bench->rank, &own), "own host");
+	for (uint32_t r = 0; r < bench->rank_count && same; r++) {
+		bench_check(bench, rubato_get_peer(bench->comm, r, &peer), "a rank's host");
+		same = peer.host == own.host;
+	}
+	return same;
+}
+
 void bench_open(struct bench *bench, const struct bench_options *options)
 {
 	rubato_options init = RUBATO_OPTIONS_INIT;
@@ -117,9 +130,13 @@ void bench_open(struct bench *bench, const struct bench_options *options)
 		known->from = (bench->rank + bench->rank_count - 1) % bench->rank_count;
 	}
 	bench->counts = memory(bench->rank_count * sizeof(*bench->counts));
-	bench->times = memory(options->iterations * sizeof(double));
+	bench->times = memory(options->iterations * sizeof(*bench->times));
+	bench->sorted = memory(options->iterations * sizeof(double));
 	bench->means = memory(options->iterations * sizeof(double));
-	bench->all_times = memory(bench->rank_count * (size_t)options->iterations * sizeof(double));
+	bench->wholes = memory(options->iterations * sizeof(double));
+	bench->all_times =
+		memory(bench->rank_count * (size_t)options->iterations * sizeof(*bench->times));
+	bench->one_host = on_one_host(bench);
 	bench->peers = options->peers;
 	bench_peers_open(&bench->peers, bench->comm);
 }
@@ -136,7 +153,9 @@ void bench_close(struct bench *bench)
 	free(bench->known);
 	free(bench->counts);
 	free(bench->times);
+	free(bench->sorted);
 	free(bench->means);
+	free(bench->wholes);
 	free(bench->all_times);
 	bench_peers_close(&bench->peers);
 	rubato_comm *comm = bench->comm;
@@ -245,51 +264,68 @@ static double median(const double *sorted, uint32_t count)
 	return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
 }
 
-/* bench->all_times: [ranks][iterations]. means: of each iteration, in their order. */
-static void summarise(struct bench *bench, struct bench_result *result, double *means)
+/* *own: the mean over ranks; *slowest: the largest; *whole: first begin to last end. */
+static void iteration(const struct bench *bench, uint32_t i, double *own, double *slowest,
+		      double *whole)
 {
-	uint32_t count = bench->options->iterations, ranks = bench->rank_count;
+	double sum = 0, max = 0, begin = INFINITY, end = 0;
 
-	for (int slowest = 1; slowest >= 0; slowest--) {
-		for (uint32_t i = 0; i < count; i++) {
-			double sum = 0, max = 0;
+	for (uint32_t rank = 0; rank < bench->rank_count; rank++) {
+		const struct peer_time *t =
+			&bench->all_times[(size_t)rank * bench->options->iterations + i];
 
-			for (uint32_t rank = 0; rank < ranks; rank++) {
-				double one = bench->all_times[(size_t)rank * count + i];
-
-				sum += one;
-				max = one > max ? one : max;
-			}
-			bench->times[i] = slowest ? max : sum / ranks;
-		}
-		if (!slowest)
-			memcpy(means, bench->times, count * sizeof(double));
-		qsort(bench->times, count, sizeof(double), ascending);
-		if (slowest)
-			result->slowest_us = median(bench->times, count);
+		sum += t->end_us - t->begin_us;
+		max = fmax(max, t->end_us - t->begin_us);
+		begin = fmin(begin, t->begin_us);
+		end = fmax(end, t->end_us);
 	}
-	result->median_us = median(bench->times, count);
+	*own = sum / bench->rank_count;
+	*slowest = max;
+	*whole = end - begin;
+}
+
+static double median_of(double *values, uint32_t count)
+{
+	qsort(values, count, sizeof(double), ascending);
+	return median(values, count);
+}
+
+/* bench->all_times: [ranks][iterations]. means and wholes: of each iteration, in their order. */
+static void summarise(struct bench *bench, struct bench_result *result, double *means,
+		      double *wholes)
+{
+	uint32_t count = bench->options->iterations;
+	double *sorted = bench->sorted;
+
+	for (uint32_t i = 0; i < count; i++)
+		iteration(bench, i, &means[i], &sorted[i], &wholes[i]);
+	result->slowest_us = median_of(sorted, count);
+	memcpy(sorted, wholes, count * sizeof(double));
+	result->whole_us = bench->one_host ? median_of(sorted, count) : NAN;
+	memcpy(sorted, means, count * sizeof(double));
+	result->median_us = median_of(sorted, count);
 	result->mean_us = 0;
 	for (uint32_t i = 0; i < count; i++)
-		result->mean_us += bench->times[i] / count;
-	result->min_us = bench->times[0];
-	result->p90_us = nearest_above(bench->times, count, 0.9);
-	result->p99_us = nearest_above(bench->times, count, 0.99);
-	result->max_us = bench->times[count - 1];
+		result->mean_us += sorted[i] / count;
+	result->min_us = sorted[0];
+	result->p90_us = nearest_above(sorted, count, 0.9);
+	result->p99_us = nearest_above(sorted, count, 0.99);
+	result->max_us = sorted[count - 1];
 	result->ran = true;
 }
 
 static rubato_status gather(struct bench *bench, uint64_t wrong, struct bench_result *result)
 {
 	int64_t own = (int64_t)wrong, all = 0;
-	rubato_status status = rubato_allgather(bench->comm, bench->times, bench->all_times,
-						bench->options->iterations, RUBATO_FLOAT64);
+	rubato_status status =
+		rubato_allgather(bench->comm, bench->times, bench->all_times,
+				 2 * (uint64_t)bench->options->iterations, RUBATO_FLOAT64);
 
 	if (status == RUBATO_OK)
 		status = rubato_allreduce(bench->comm, &own, &all, 1, RUBATO_INT64, RUBATO_SUM);
 	if (status != RUBATO_OK)
 		return status;
-	summarise(bench, result, bench->means);
+	summarise(bench, result, bench->means, bench->wholes);
 	result->wrong = (uint64_t)all;
 	return RUBATO_OK;
 }
@@ -322,7 +358,9 @@ static rubato_status slice(struct bench *bench, const struct bench_case *what,
 		if (status != RUBATO_OK)
 			return status;
 		if (i >= warmups)
-			bench->times[first + i - warmups] = (finish - begin) / calls->count;
+			bench->times[first + i - warmups] =
+				(struct peer_time) { begin,
+						     begin + (finish - begin) / calls->count };
 		/* Where ranks share cores, checking would keep slower ranks from their
 		 * operation. */
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
@@ -334,8 +372,9 @@ static rubato_status slice(struct bench *bench, const struct bench_case *what,
 
 /* ---- Other libraries ---- */
 
-struct led {                   /* One peer's part of a case; on rank 0. */
-	double *times, *slice; /* [ranks][iterations]; of a slice. */
+struct led {                             /* One peer's part of a case; on rank 0. */
+	struct peer_time *times, *slice; /* [ranks][iterations]; of a slice. */
+	double *means, *wholes;          /* iterations, in order. */
 	uint64_t wrong;
 	bool ran;
 };
@@ -361,7 +400,7 @@ static void peer_slice(struct bench *bench, const struct bench_case *what, struc
 	led->wrong += wrong;
 	for (uint32_t r = 0; r < bench->rank_count && led->ran; r++)
 		memcpy(led->times + (size_t)r * options->iterations + first,
-		       led->slice + (size_t)r * all + warmups, (end - first) * sizeof(double));
+		       led->slice + (size_t)r * all + warmups, (end - first) * sizeof(*led->times));
 }
 
 static bool led_open(const struct bench *bench, struct led *led)
@@ -371,7 +410,10 @@ static bool led_open(const struct bench *bench, struct led *led)
 
 	led->times = malloc(count * sizeof(*led->times));
 	led->slice = malloc(count * sizeof(*led->slice));
-	led->ran = led->times != NULL && led->slice != NULL;
+	led->means = malloc(bench->options->iterations * sizeof(double) + 1);
+	led->wholes = malloc(bench->options->iterations * sizeof(double) + 1);
+	led->ran = led->times != NULL && led->slice != NULL && led->means != NULL &&
+		   led->wholes != NULL;
 	return led->ran;
 }
 
@@ -380,21 +422,34 @@ static uint32_t pieces_of(const struct bench_options *options)
 	return options->iterations < SLICES ? options->iterations : SLICES;
 }
 
+static struct ratio_figures ratio(const struct bench *bench, const double *ours,
+				  const double *theirs)
+{
+	struct ratio_figures figures = { NAN, NAN, NAN };
+
+	if (!ratio_figures(ours, theirs, bench->options->iterations, pieces_of(bench->options),
+			   &figures))
+		(void)fprintf(stderr, "%s: out of memory for a ratio\n", BENCH);
+	return figures;
+}
+
 static void led_close(struct bench *bench, struct led *led, struct bench_result *result)
 {
 	*result = (struct bench_result) { 0 };
 	if (led->ran) {
 		memcpy(bench->all_times, led->times,
-		       (size_t)bench->rank_count * bench->options->iterations * sizeof(double));
-		summarise(bench, result, led->slice);
+		       (size_t)bench->rank_count * bench->options->iterations *
+			       sizeof(*led->times));
+		summarise(bench, result, led->means, led->wholes);
 		result->wrong = led->wrong;
-		result->over = (struct ratio_figures) { NAN, NAN, NAN };
-		if (!ratio_figures(bench->means, led->slice, bench->options->iterations,
-				   pieces_of(bench->options), &result->over))
-			(void)fprintf(stderr, "%s: out of memory for a ratio\n", BENCH);
+		result->over = ratio(bench, bench->means, led->means);
+		if (bench->one_host)
+			result->whole_over = ratio(bench, bench->wholes, led->wholes);
 	}
 	free(led->times);
 	free(led->slice);
+	free(led->means);
+	free(led->wholes);
 }
 
 /* Ours and theirs in turn, so that a change of the machine's mood meets all. */

@@ -3,7 +3,8 @@
  *
  * Rank 0 of the benchmark starts each peer's ranks (mpirun, or one process a rank) and leads them
  * over a socket a rank: they are stopped (SIGSTOP) while others are measured, and our ranks sleep
- * while they are. A command is a slice of iterations of one case; the answer is the time of each.
+ * while they are. A command is a slice of iterations of one case; the answer is when each began
+ * and ended.
  *
  * A rank's command line: SOCKET CPUS [RANKS]. CPUS is "-", or a list with commas between: rank i
  * binds itself to the i-th, as ours is bound.
@@ -13,7 +14,7 @@
 
 #include <stdint.h>
 
-#define PEER_MAGIC 0x52504531u
+#define PEER_MAGIC 0x52504532u
 #define PEER_TEXT_BYTES 128
 #define PEER_NAME_BYTES 32
 
@@ -36,7 +37,11 @@ struct peer_command {
 	uint32_t skew_rank, first_iteration;
 };
 
-struct peer_answer { /* Then `iterations` doubles: microseconds, of this rank. */
+struct peer_time { /* Of one call on one rank: CLOCK_MONOTONIC. */
+	double begin_us, end_us;
+};
+
+struct peer_answer { /* Then `iterations` of struct peer_time. */
 	uint32_t magic;
 	uint32_t unsupported; /* 1: `text` says why; no times follow. */
 	uint64_t wrong;

@@ -142,7 +142,7 @@ static void sleep_until_us(double us)
 		;
 }
 
-static uint64_t slice(struct peer_rank *p, double *times)
+static uint64_t slice(struct peer_rank *p, struct peer_time *times)
 {
 	const struct peer_command *c = &p->command;
 	const struct skew skew = { .kind = (enum skew_kind)c->skew_kind,
@@ -161,10 +161,9 @@ static uint64_t slice(struct peer_rank *p, double *times)
 						skew_ns(&skew, p->rank, p->rank_count,
 							c->first_iteration + i)) *
 				       1e-3);
-		double begin = now_us();
-
+		times[i].begin_us = now_us();
 		p->library->call(p);
-		times[i] = now_us() - begin;
+		times[i].end_us = now_us();
 		if (c->period_ns == 0)
 			p->library->barrier(p);
 		wrong += wrong_results(p);
@@ -176,7 +175,7 @@ static bool answer(struct peer_rank *p)
 {
 	struct peer_answer answer = { .magic = PEER_MAGIC };
 	const char *why = command_fit(p);
-	double *times = malloc(p->command.iterations * sizeof(*times) + 1);
+	struct peer_time *times = malloc(p->command.iterations * sizeof(*times) + 1);
 	bool good;
 
 	if (why == NULL && (times == NULL || !memory_fit(p)))

@@ -164,7 +164,8 @@ bool peer_open(struct peer *peer, const char *name, const struct peer_place *pla
 	return good;
 }
 
-bool peer_run(struct peer *peer, const struct peer_command *command, double *times, uint64_t *wrong)
+bool peer_run(struct peer *peer, const struct peer_command *command, struct peer_time *times,
+	      uint64_t *wrong)
 {
 	uint64_t deadline_ns = clock_ns() + peer->timeout_ns;
 	struct peer_command copy = *command;
@@ -190,7 +191,7 @@ bool peer_run(struct peer *peer, const struct peer_command *command, double *tim
 		if (peer->running)
 			peer->running =
 				whole(peer->sockets[i], times + (size_t)i * command->iterations,
-				      command->iterations * sizeof(double), false, deadline_ns);
+				      command->iterations * sizeof(*times), false, deadline_ns);
 	}
 	if (peer->running)
 		peer->running = peer_stop(peer);

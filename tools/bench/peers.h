@@ -47,9 +47,9 @@ bool bench_helper_find(const char *name, char *path, size_t path_bytes);
  * why_not says it. */
 bool peer_open(struct peer *peer, const char *name, const struct peer_place *place,
 	       uint32_t rank_count, uint64_t timeout_ns);
-/* times: [rank_count][iterations], microseconds. false: not supported, or it failed (then
+/* times: [rank_count][iterations]. false: not supported, or it failed (then
  * peer->running is false); why_not says it. */
-bool peer_run(struct peer *peer, const struct peer_command *command, double *times,
+bool peer_run(struct peer *peer, const struct peer_command *command, struct peer_time *times,
 	      uint64_t *wrong);
 /* Ends it, bounded. */
 void peer_close(struct peer *peer);
