@@ -125,19 +125,21 @@ static void write_gather_ring(struct rb_writer *w, const struct lane *lane)
 	struct rb_span out = rb_span_out(RB_SELF);
 	uint32_t got = lane->own;
 
+	/* What has come goes on first: the next node waits for it. */
 	for (uint32_t t = 0; t + 1 < l->nodes; t++) {
 		uint32_t turn = l->nodes - 1 + t, in = rb_lanes_node_left(l, t + 1);
 
 		(void)write_right(w, lane, turn, out, out, rb_lanes_node_left(l, t));
 		rb_write_dep(w, got, 0);
+		write_result(w, l, rb_lanes_node_left(l, t), got);
 		got = rb_write_take(w, lane->l->put, l->left, (uint16_t)turn, out,
 				    rb_lanes_block(l, in, l->place), 1);
 		/* In place this block of OUT is IN. */
 		if (!lane->l->put)
 			rb_write_dep(
 				w, t == 0 ? lane->first_read : rb_row_at(&lane->reduces, t - 1), 0);
-		write_result(w, l, in, got);
 	}
+	write_result(w, l, rb_lanes_node_left(l, l->nodes - 1), got);
 }
 
 static void write_driven(struct rb_writer *w, const struct rb_lanes *l)
@@ -151,7 +153,6 @@ static void write_driven(struct rb_writer *w, const struct rb_lanes *l)
 		lane.own = write_sum(w, &lane, 0, 0, NULL, rb_span_out(RB_SELF));
 		rb_write_flags(w, RB_STEP_FINAL);
 	}
-	write_result(w, l, l->node, lane.own);
 	write_gather_ring(w, &lane);
 	for (uint32_t i = 1; l->mapped && i < l->size; i++) {
 		(void)rb_write_wait(w, rb_lanes_local(l, (l->place + i) % l->size),
