@@ -12,7 +12,8 @@
  * chunks follow each other through several stages, each stage takes the time of its slowest part,
  * and only the first chunk is waited for in all of them. Processors copy what goes within a node,
  * and short messages between nodes; a rank of k that use the memory of a node has a k-th of it, or
- * what one core can move, if that is less.
+ * what one core can move, if that is less. How many use it at a time follows from what else each
+ * has to do (crowd_us).
  */
 #include "collectives/cost.h"
 
@@ -32,6 +33,12 @@
 
 /* Measured, simulated: chunks that the second stage of a broadcast is behind the first. */
 #define AHEAD 1.5
+
+/* So much an engine copies before it looks what goes on (RB_SLICE_BYTES there). */
+#define SLICE_BYTES (256u << 10)
+
+/* So much may leave for a rank before it has a receive for it (transport.h: credits). */
+#define AHEAD_BYTES (768u << 10)
 
 struct model {
 	const struct rb_algorithm *a;
@@ -139,13 +146,59 @@ static double copied_of(const struct model *m, bool far, double bytes)
 	return m->attach > 0 && bytes >= m->attach ? bytes / 2 : bytes;
 }
 
-/* What messages of so many bytes keep one end busy, at `move` us a byte. */
-static double end_at(const struct model *m, bool far, double bytes, double move)
+/* What a rank has to do: bytes read and written, and besides so many us. */
+struct busy {
+	double us, bytes;
+};
+
+/* At one end of messages of so many bytes. */
+static struct busy end_of(const struct model *m, bool far, double bytes)
 {
 	double first = first_of(m, bytes), chunks = chunks_of(m, bytes);
 	double one = far ? pieces_of(m, first) * m->message : m->near_message;
 
-	return chunks * one + 2 * copied_of(m, far, first) * bytes / larger(first, 1) * move;
+	return (struct busy) { chunks * one,
+			       2 * copied_of(m, far, first) * bytes / larger(first, 1) };
+}
+
+static void busy_add(struct busy *b, double times, struct busy what)
+{
+	b->us += times * what.us;
+	b->bytes += times * what.bytes;
+}
+
+/*
+ * All ranks of a node have that to do. While one does what takes no memory, the others have more of
+ * it: each finds there, of the others, as many as are there in the mean, which is the approximation
+ * of Bard (1979) and Schweitzer for closed networks of queues.
+ */
+static double crowd_us(const struct model *m, const struct busy *b)
+{
+	double alone = b->bytes * m->memory, rest = m->size * alone - b->us;
+
+	if (m->a->staged == NULL) /* Messages have them keep pace. */
+		return b->us + b->bytes * m->move;
+	double moving = (rest + sqrt(rest * rest + 4 * alone * b->us)) / 2;
+
+	return b->us + larger(moving, b->bytes * m->core);
+}
+
+/* Likewise, but that they begin one after the other, as their cards serve them, a `wire` apart. */
+static double lanes_us(const struct model *m, const struct busy *b, double wire)
+{
+	double alone = b->us + b->bytes * m->alone, at_once = m->size;
+
+	if (wire > 0)
+		at_once = larger(1, smaller(m->size, alone / wire));
+	return b->us + b->bytes * larger(m->core, at_once * m->memory);
+}
+
+/* What messages of so many bytes keep one end busy, at `move` us a byte. */
+static double end_at(const struct model *m, bool far, double bytes, double move)
+{
+	struct busy b = end_of(m, far, bytes);
+
+	return b.us + b.bytes * move;
 }
 
 static double end_us(const struct model *m, bool far, double bytes)
@@ -355,25 +408,48 @@ static double chain_us(const struct model *m, double moved)
 	return (m->nodes - 1) * far_us + (m->ranks - m->nodes) * near_us + (chunks - 1) * chunk;
 }
 
+/* Within a node so many ranks do the same, of a tree's level in which they are `distance` apart. */
+static double active_of(const struct model *m, double distance)
+{
+	return distance >= m->size ? 1 : smaller(m->size, m->size / distance);
+}
+
 /* Down a tree, or up: each level the whole vector, or (halves) half of what the one above has. */
-static double tree_us(const struct model *m, bool halves, double moved)
+static double tree_us(const struct model *m, bool halves)
 {
 	double us = 0, part = m->bytes;
 
 	for (double d = pow(2, rounds_of(m->ranks) - 1); d >= 1; d /= 2) {
 		bool far = d >= m->size;
 		double bytes = halves ? (part /= 2) : part, first = first_of(m, bytes);
-		double active = far ? 1 : smaller(m->size, m->size / d);
-		double move = larger(m->core, active * m->memory);
-		double busy = end_at(m, far, bytes, move) + moved * bytes * move;
+		double active = active_of(m, d), move = larger(m->core, active * m->memory);
+		double wire = wire_us(m, far, bytes), busy = end_at(m, far, bytes, move);
 
-		/* What goes down is passed on when all of it is there. */
-		if (m->a->kind == RB_KIND_SCATTER)
+		/* What may not be sent ahead takes turns with what goes to the others, as much. */
+		if (m->a->kind == RB_KIND_SCATTER && bytes > AHEAD_BYTES) {
 			busy *= 2;
-		us += hop_of(m, far, first, moved * first, active) +
-		      (1 - first / larger(bytes, 1)) * larger(busy, wire_us(m, far, bytes));
+			wire *= 2 - smaller(1, m->size / d);
+		}
+		us += hop_of(m, far, first, 0, active) +
+		      (1 - first / larger(bytes, 1)) * larger(busy, wire);
 	}
 	return us;
+}
+
+/* Up a tree: who has heard of all below it adds all up in one pass. The root has most to do. */
+static double tree_sum_us(const struct model *m)
+{
+	double first = first_of(m, m->bytes), below = 1, us = 0, root = 0, wire = 0;
+
+	for (double d = 1; d < m->ranks; d *= 2, below++) {
+		bool far = d >= m->size;
+
+		us += hop_of(m, far, first, (below + 2) * first, active_of(m, d));
+		root += end_at(m, far, first, m->alone);
+		wire += wire_us(m, far, first);
+	}
+	root += (below + 1) * first * m->alone + m->work;
+	return us + (larger(m->bytes / larger(first, 1), 1) - 1) * larger(root, wire);
 }
 
 /* To who is 1, 2, 4 ... away, around: of all that is within a node one message leaves it. */
@@ -460,7 +536,9 @@ static double laned_ring_us(const struct model *m, bool reduces, bool spreads)
 			     : m->nodes * (notes + m->near * (2 * block * m->move + m->work));
 	double cpu = far_us + sums + in + out + m->near_latency;
 	double begin = in + m->near_latency + (staged ? 0 : moved_us(m, sum * first, first));
-	double end = spreads ? out / m->nodes + m->near_latency : 0;
+	/* The others take in the last block as it comes. */
+	double last = larger(out / m->nodes - wire, out / m->nodes / chunks_of(m, block));
+	double end = spreads ? last + m->near_latency : 0;
 	double path = begin + larger(turns * hop + others, turns * wire + hop) + end;
 
 	return larger(cpu + m->latency, path);
@@ -472,36 +550,72 @@ static double overlapped_us(double one_us, double other_us, double ahead)
 	return larger(one_us, other_us) + smaller(one_us, other_us) * ahead;
 }
 
-/* In lanes: sums of nodes are halved and doubled over them; one lane is copied and summed up, alone
- * in memory, while the card carries another. */
+/* What becomes of a range of results within a node: a rank gives its lane's to the others, and has
+ * those of theirs. */
+static struct busy range_of(const struct model *m, double bytes)
+{
+	struct busy b = { 0 };
+	double note = 2 * m->near_message + m->work;
+
+	if (is_staged(m))
+		busy_add(&b, 2 * m->near, end_of(m, false, bytes));
+	else
+		busy_add(&b, m->near, (struct busy) { chunks_of(m, bytes) * note, 2 * bytes });
+	return b;
+}
+
+/* Of a round so much is waited for: while its messages travel, there is something else to do. */
+static double waited_us(const struct model *m, const struct busy *meanwhile)
+{
+	return larger(0, m->latency + 2 * m->message - meanwhile->us - meanwhile->bytes * m->move);
+}
+
+/* In lanes: sums of nodes are halved and doubled over them; one lane is copied and summed up while
+ * the card carries another. */
 static double laned_halving_us(const struct model *m)
 {
-	double lane = m->bytes / m->size, part = lane / 2, power = 1, path = 0;
-	double notes = 2 * m->near * m->near_message + m->near_latency;
-	double parts = 2 * m->near * end_us(m, false, lane) + m->near_latency;
-	double cpu = moved_us(m, (m->size + 1) * lane, lane), cards = 0;
+	double lane = m->bytes / m->size, part = lane / 2, power = 1, path = 0, cards = 0;
+	double notes = 2 * (2 * m->near * m->near_message + m->near_latency);
+	struct busy busy = { chunks_of(m, lane) * m->work, (m->size + 1) * lane };
+	struct busy summed = { 0, (m->size + 1) * (part - first_of(m, part)) };
 
 	for (; 2 * power <= m->nodes; power *= 2, part /= 2) {
-		double end = end_at(m, true, part, m->alone);
+		struct busy range = range_of(m, part);
+		double ahead = part - AHEAD_BYTES;
 
-		path += 2 * (m->latency + 2 * m->message);
-		cpu += 4 * (end - m->message) + 3 * part * m->alone + m->work;
+		/* First the rest of a node's sums, later those of two; then what is there already
+		 * is given to the others of the node. */
+		path += waited_us(m, &summed) + waited_us(m, &range);
+		summed = (struct busy) { 0 };
+		busy_add(&busy, 1, range);
+		busy_add(&busy, 4, end_of(m, true, part));
+		busy_add(&busy, 1,
+			 (struct busy) { m->work - 4 * m->message, (power > 1 ? 3 : 1) * part });
 		cards += 2 * m->drivers * wire_us(m, true, part);
-		/* Of several chunks the first go on in the next round, before others that a peer
-		 * waits for. */
-		if (chunks_of(m, part) > 1 && 4 * power <= m->nodes)
-			cards += m->drivers * wire_us(m, true, part);
+		/* While sums are passed on there is nothing else to do: cards wait for
+		 * processors, and these for them. */
+		if (power > 1)
+			path += smaller(m->drivers * wire_us(m, true, part),
+					2 * end_us(m, true, part) + 3 * part * m->move);
+		/* What a pair may not send ahead waits, and what belongs to the next round is sent
+		 * before it. */
+		if (ahead > 0 && 4 * power <= m->nodes)
+			cards += m->drivers * wire_us(m, true, ahead);
 	}
 	if (power < m->nodes) {
 		path += 2 * (m->latency + 2 * m->message);
-		cpu += 4 * (end_us(m, true, lane) - m->message) + moved_us(m, 3 * lane, lane);
+		busy_add(&busy, 4, end_of(m, true, lane));
+		busy_add(&busy, 1, (struct busy) { m->work - 4 * m->message, 3 * lane });
 		cards += 2 * m->drivers * wire_us(m, true, lane);
 	}
+	busy_add(&busy, 1, range_of(m, lane / power));
 	if (is_staged(m))
-		cpu += 2 * parts;
+		busy_add(&busy, 2 * m->near, end_of(m, false, lane));
 	else
-		cpu += 3 * notes + m->near * (2 * lane * m->move + m->work);
-	return path + overlapped_us(cpu, cards, 1 / larger(m->drivers, chunks_of(m, lane)));
+		busy.us += notes;
+	path += m->near_latency * (is_staged(m) ? 2 : 1);
+	return path +
+	       overlapped_us(crowd_us(m, &busy), cards, 1 / larger(m->drivers, chunks_of(m, lane)));
 }
 
 /*
@@ -513,36 +627,59 @@ static double laned_halving_us(const struct model *m)
 static double laned_path_us(const struct model *m, double hops, double branches, bool reduces)
 {
 	double lane = m->bytes / m->size, first = first_of(m, lane);
-	double moved = reduces ? (m->size + 2) * first : 2 * m->size * first;
-	double notes = 2 * m->near * m->near_message + m->near_latency;
-	double wire = wire_us(m, true, first);
-	double hop = 2 * end_us(m, true, first) + m->latency + wire +
-		     (reduces ? moved_us(m, 3 * first, first) : 0);
-	double near_us = moved_us(m, moved, first), around = 2 * notes, all = near_us, one = all;
+	double notes = 2 * m->near * m->near_message, wire = wire_us(m, true, first);
+	double chunks = chunks_of(m, lane), firsts = larger(lane / larger(first, 1), 1);
+	struct busy sum = { m->work, (m->size + 2) * first }, copy = { m->work, 2 * first };
+	/* Of a chunk: what from node to node is waited for; what keeps a rank busy of what goes on
+	 * within its node; with what it gets from other nodes and gives on to them. */
+	struct busy passed = { 0 }, near = { 0 }, each = { 0 };
+	double around, one, last;
 
-	if (is_staged(m) && reduces) { /* Each feeds all drivers; the root gets all lanes. */
-		near_us += 2 * m->near * end_us(m, false, first);
-		around = near_us + m->near_latency;
-		all = one = m->near * end_at(m, false, first, m->alone) + m->near_latency;
-	} else if (is_staged(m)) { /* The root feeds drivers, each of them the others. */
+	busy_add(&passed, 2, end_of(m, true, first));
+	busy_add(&each, 1 + smaller(branches, hops - 1), end_of(m, true, first));
+	if (is_staged(m)) {
 		double feed = m->near * end_at(m, false, first, m->alone);
 
-		all = near_us = 2 * m->near * end_us(m, false, first);
-		around = larger(feed - (m->drivers - 1) * wire, feed / larger(m->near, 1)) +
-			 m->near_latency;
+		busy_add(&near, 2 * m->near, end_of(m, false, first));
+		if (reduces) { /* Each feeds all drivers; the root gets all lanes. */
+			busy_add(&near, 1, sum);
+			around = crowd_us(m, &near) + m->near_latency;
+		} else { /* The root feeds drivers, each of them the others. */
+			around = larger(feed - (m->drivers - 1) * wire, feed / larger(m->near, 1)) +
+				 m->near_latency;
+		}
 		one = feed + m->near_latency;
-	} else if (!reduces) { /* The root tells the others; they copy, and say that they have. */
-		around = notes / 2;
-		near_us += notes;
-		all = near_us + notes;
-		one = notes + moved_us(m, 2 * first, first);
-	}
-	double chunks = larger(lane / larger(first, 1), 1);
-	double cpu = (chunks - 1) * ((1 + branches) * end_us(m, true, first) + near_us) + all;
-	double slots = m->drivers * ((chunks - 1) * branches + 1) - 1;
-	double deep = hops * hop + larger(cpu, slots * wire + one);
-	double wide = hop + (m->drivers * chunks * branches - 1) * wire + one;
+		last = reduces ? one : crowd_us(m, &near) + m->near_latency;
+	} else if (reduces) {
+		busy_add(&near, 1, sum);
+		around = 2 * (notes + m->near_latency);
+		one = last = crowd_us(m, &near);
+	} else { /* The root tells the others; they copy, and say that they have. */
+		double all = notes + m->near_latency;
 
+		busy_add(&near, m->near, copy);
+		near.us += notes;
+		around = all / 2 + crowd_us(m, &copy);
+		one = all + crowd_us(m, &copy);
+		last = crowd_us(m, &near) + all + m->near_latency;
+	}
+	busy_add(&each, 1, near);
+	if (reduces)
+		busy_add(&passed, 1, sum);
+	double hop = lanes_us(m, &passed, wire) + m->latency + wire;
+	struct busy more = { (chunks - 1) * each.us, (firsts - 1) * each.bytes };
+	double slots = m->drivers * ((firsts - 1) * branches + 1) - 1;
+	double deep = hops * hop + larger(crowd_us(m, &more) + last, slots * wire + one);
+	double wide = hop + (m->drivers * firsts * branches - 1) * wire + one;
+
+	/* Of what the root's node has at once the first behind it gets all, then the next one. */
+	if (!is_staged(m) && branches > 1) {
+		double batch = smaller(1, SLICE_BYTES / larger(lane, 1));
+		struct busy late = { chunks * batch * near.us, firsts * batch * near.bytes };
+
+		wide = larger(wide, hop + m->drivers * firsts * (branches - batch) * wire +
+					    crowd_us(m, &late) + one);
+	}
 	return around + larger(deep, wide);
 }
 
@@ -564,7 +701,9 @@ static double node_star_us(const struct model *m)
 		passed = via > 0 ? near_start_us(m, packed) + near : 0;
 		if (m->a->kind == RB_KIND_SCATTER) /* The root gives to its own node first. */
 			passed += m->near * end_at(m, false, part, m->alone);
-		more = larger(more, near * via / larger(met - 1, 1));
+		more = larger(more,
+			      (near * via + (direct - 1) * end_at(m, true, packed, m->alone)) /
+				      larger(met - 1, 1));
 	} else {
 		pack = notes + 2 * packed * m->alone + m->size * m->work;
 		passed = notes + (via > 0 ? 2 * packed * move + m->work : 0);
@@ -658,7 +797,7 @@ static double tree_of(const struct model *m)
 {
 	bool halves = m->a->kind == RB_KIND_GATHER || m->a->kind == RB_KIND_SCATTER;
 
-	return tree_us(m, halves, m->a->kind == RB_KIND_REDUCE ? 3 : 0);
+	return m->a->kind == RB_KIND_REDUCE ? tree_sum_us(m) : tree_us(m, halves);
 }
 
 static double ring_of(const struct model *m)

@@ -77,10 +77,16 @@ class Choice(unittest.TestCase):
         for nodes in "flat", "nodes:8":
             self.check(64, nodes, 25, "--operations", "allreduce,allgather,broadcast", "-b", "4K",
                        "-e", "1M", "-f", "256")
+        # Processors set the pace there, and the memory that a node's ranks share.
+        self.check(64, "nodes:8", 100, "--operations", "allreduce,broadcast,reduce,scatter", "-b",
+                   "64K", "-e", "16M")
 
     def test_256_ranks(self):
         self.check(256, "nodes:8", 25, "--operations", "allreduce,broadcast", "-b", "64K", "-e",
                    "64K")
+        self.check(256, "nodes:8", 100, "--operations", "gather,reduce,scatter", "-b", "4K", "-e",
+                   "64K")
+        self.check(256, "flat", 25, "--operations", "scatter", "-b", "64K", "-e", "64K")
 
     def test_a_loss_beyond_the_bound_fails(self):
         cell = ("--operations", "broadcast", "-b", "256K", "-e", "256K")
