@@ -41,7 +41,7 @@ static void head_columns(struct bench_output *output)
 {
 	FILE *file = output->text;
 
-	(void)fprintf(file, "#\n#%58s %26s %31s %43s %49s\n", "", "out-of-place          ",
+	(void)fprintf(file, "#\n#%58s %26s %31s %49s %59s\n", "", "out-of-place          ",
 		      "in-place          ", "out-of-place            ", "in-place              ");
 	(void)fprintf(file, "# %12s %12s %8s %7s %6s", "size", "count", "type", "redop", "root");
 	for (int i = 0; i < 2; i++)
