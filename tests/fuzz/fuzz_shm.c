@@ -52,6 +52,8 @@ static uint64_t edge(struct fuzz *f)
 		UINT64_MAX - 31,
 		UINT64_MAX - 1,
 		UINT64_MAX,
+		RB_SHM_EAGER_MAX,
+		RB_SHM_EAGER_MAX + 1,
 	};
 	uint8_t which = fuzz_take_u8(&f->script);
 
@@ -149,7 +151,7 @@ static void post(struct fuzz *f, uint8_t op)
 
 	if (q->state == RB_REQUEST_PENDING || (op == 2 && remote == NULL))
 		return;
-	size %= 4 * RB_SHM_BULK_BYTES;
+	size %= 2 * RB_SHM_EAGER_MAX;
 	free(q->buffer);
 	*q = (struct rb_request) { .peer = which < 240,
 				   .tag = { 0, tag % 4 },

@@ -78,6 +78,7 @@ static void inbound_reset(struct rb_shm_inbound *in, uint32_t position)
 	in->bulk = 0;
 	in->released = in->held = 0;
 	in->wanted = false;
+	in->pieces = (struct rb_shm_pieces) { .left = 0 };
 }
 
 static void outbound_reset(struct rb_shm_outbound *out, uint32_t position)
@@ -140,7 +141,7 @@ void ranks_share(struct ranks *w)
 
 static uint8_t pattern(uint32_t from, uint32_t message, size_t at)
 {
-	return (uint8_t)(from * 91 + message * 37 + at * 13 + 1);
+	return (uint8_t)(from * 91 + message * 37 + at * 13 + at / 256 + 1);
 }
 
 static void message_send(struct side *s, uint32_t message, size_t size_bytes)
@@ -339,6 +340,35 @@ const struct explore_case case_shm_bulk = {
 	.open = ranks_open,
 	.begin = begin_wrapping,
 	.body = bulk_body,
+	.end = ranks_end,
+	.close = ranks_close,
+	.points_max = 5000,
+};
+
+#define LONG_BYTES (RB_SHM_BULK_BYTES + 100) /* Two pieces, */
+#define LONG_COUNT (RB_SHM_BULKS / 2 + 2)    /* so the last ones wait for buffers of second ones. */
+
+static void *pieces_first(void *arg)
+{
+	return send_many(arg, LONG_COUNT, LONG_BYTES);
+}
+
+static void *pieces_other(void *arg)
+{
+	return recv_many(arg, LONG_COUNT, LONG_BYTES);
+}
+
+static void pieces_body(void *world)
+{
+	ranks_share(world);
+	two_ranks(world, pieces_other, pieces_first);
+}
+
+const struct explore_case case_shm_pieces = {
+	.name = "shm-pieces",
+	.open = ranks_open,
+	.begin = begin_wrapping,
+	.body = pieces_body,
 	.end = ranks_end,
 	.close = ranks_close,
 	.points_max = 5000,

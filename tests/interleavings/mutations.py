@@ -149,8 +149,20 @@ FAULTS = [
              " return true;",
        "if (out->position - out->consumed + count <= RB_SHM_CELLS + 8) return true;")]),
     ("shm: a bulk buffer more than there are", "shm-bulk",
-     [(SEND, "if (out->bulk - out->bulk_free < RB_SHM_BULKS) return true;",
-       "if (out->bulk - out->bulk_free <= RB_SHM_BULKS) return true;")]),
+     [(SEND, "if (out->bulk - out->bulk_free + count <= RB_SHM_BULKS) return true;",
+       "if (out->bulk - out->bulk_free + count <= RB_SHM_BULKS + 1) return true;")]),
+    ("shm: room for a message's first piece is room for all", "shm-pieces",
+     [(SEND, "!bulks_free(out, pieces)", "!bulks_free(out, 1)")]),
+    ("shm: a piece is told before it is there", "shm-pieces",
+     [(SEND, "[[bulk_fill(out, (const uint8_t *)buffer + at, left < RB_SHM_BULK_BYTES ? left :"
+             " RB_SHM_BULK_BYTES); publish(peer, cell_at(out, out->position), kind, 0, 1);]]",
+       "uint32_t before = out->position; publish(peer, cell_at(out, before), kind, 0, 1);"
+       " bulk_fill(out, (const uint8_t *)buffer + at, left < RB_SHM_BULK_BYTES ? left :"
+       " RB_SHM_BULK_BYTES); out->bulk_at[(out->bulk - 1) % RB_SHM_BULKS] = before;")]),
+    ("shm: a piece's credit is given before it is read", "shm-pieces",
+     [(RECEIVE, "case RB_SHM_MORE: [[piece_take(ep, peer);]] break;",
+       "atomic_store_explicit(&in->credit->consumed, in->position + 1, memory_order_release);"
+       " piece_take(ep, peer);")]),
     ("shm: the credit is given before the cell is read", "shm-bulk",
      [(RECEIVE, "[[if (!take_cell(ep, peer, word, all)) break;]] }",
        "atomic_store_explicit(&in->credit->consumed, in->position + 1, memory_order_release);"

@@ -2,10 +2,10 @@
 #ifndef RB_TESTS_RANKS_H
 #define RB_TESTS_RANKS_H
 
-#include "transport/transport.h"
+#include "transport/shm/shm.h"
 
 #define MESSAGES_MAX 16
-#define BYTES_MAX 1024
+#define BYTES_MAX (RB_SHM_BULK_BYTES + 128)
 
 struct side {
 	struct rb_endpoint *ep;

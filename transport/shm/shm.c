@@ -166,6 +166,7 @@ void rb_shm_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, const cha
 	queue_fail(ep, &peer->streams, true);
 	announced_fail(ep, &peer->announced);
 	queue_fail(ep, &peer->incoming, true);
+	rb_shm_pieces_lose(ep, peer);
 	while ((request = rb_match_any_receive(&peer->match)) != NULL)
 		rb_shm_complete(ep, request, RUBATO_ERR_PEER);
 	arrivals_fail(peer, false);
@@ -456,6 +457,8 @@ static void shm_dump(struct rb_endpoint *base, void (*call)(void *arg, const cha
 		queue_lines(peer->streams.first, "streaming", &line);
 		queue_lines(peer->announced.first, "announced", &line);
 		queue_lines(peer->incoming.first, "incoming", &line);
+		if (peer->in.pieces.request != NULL)
+			request_line(peer->in.pieces.request, "incoming", &line);
 		for (uint32_t i = 0; i < RB_MATCH_BUCKETS; i++)
 			queue_lines(peer->match.receives[i], "waiting", &line);
 	}
@@ -470,6 +473,7 @@ static void endpoint_free(struct rb_shm_endpoint *ep)
 		rb_shm_regions_fini(ep);
 	for (uint32_t r = 0; ep->peers != NULL && r < ep->base.rank_count; r++) {
 		arrivals_fail(&ep->peers[r], true);
+		free(ep->peers[r].in.pieces.arrival);
 		control_free(&ep->peers[r]);
 		rb_shm_segment_drop(ep->peers[r].segment);
 	}

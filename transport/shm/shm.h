@@ -20,13 +20,17 @@
 #include "transport/match.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 8u
+#define RB_SHM_VERSION 9u
 #define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
 #define RB_SHM_INLINE_MAX (RB_SHM_CELL_PAYLOAD + 7 * RB_SHM_CHAIN_PAYLOAD)
-#define RB_SHM_BULKS 8u                     /* Buffers of a sender to a receiver. */
-#define RB_SHM_BULK_BYTES 32768u            /* Guess: half of a small first-level cache. */
+#define RB_SHM_BULKS 8u          /* Buffers of a sender to a receiver. */
+#define RB_SHM_BULK_BYTES 32768u /* Guess: half of a small first-level cache. */
+#define RB_SHM_EAGER_MAX (RB_SHM_BULKS * RB_SHM_BULK_BYTES)
+/* Measured, docs/performance.md, "Plain buffers": from here on a kernel that copies fast beats
+ * them. */
+#define RB_SHM_ATTACH_BYTES_MIN 131072u
 #define RB_SHM_ARRIVAL_BYTES 256u           /* Charged for each message besides its payload. */
 #define RB_SHM_JOINTS 16u                   /* Messages of a pair that both ends copy at once. */
 #define RB_SHM_PAGE 4096u                   /* Granularity of the heap. */
@@ -37,9 +41,9 @@
 
 enum rb_shm_cell_kind {
 	RB_SHM_NONE,
-	RB_SHM_EAGER,    /* A message: payload in this and the following cells. */
-	RB_SHM_CHAIN,    /* Continues the cell before. */
-	RB_SHM_BULK,     /* A message: payload in the next bulk buffer. `arg[0]` bytes. */
+	RB_SHM_EAGER, /* A message: payload in this and the following cells. */
+	RB_SHM_CHAIN, /* Continues the cell before. */
+	RB_SHM_BULK, /* A message of arg[0] bytes: in the next bulk buffer, or the first of them. */
 	RB_SHM_ANNOUNCE, /* A message that is held back: arg: sender's id, bytes, joint or 0. */
 	RB_SHM_CLEAR,  /* Send it: arg: sender's id, receiver's id; by its joint to where, or 0. */
 	RB_SHM_ENOUGH, /* No (more) data is wanted, the send is complete: arg: sender's id. */
@@ -49,6 +53,7 @@ enum rb_shm_cell_kind {
 	RB_SHM_WRITE,    /* Likewise, for a region: arg: region's id, offset, bytes. */
 	RB_SHM_WRITTEN,  /* By a joint: arg: receiver's id; 1: all is there, 0: it cannot be. */
 	RB_SHM_WANT, /* The sender sleeps until all before this is consumed: ring its doorbell. */
+	RB_SHM_MORE, /* Right behind its BULK: the next of its bytes, in the next bulk buffer. */
 };
 
 struct rb_shm_cell {
@@ -188,6 +193,7 @@ enum {
 
 enum rb_shm_stage {
 	RB_SHM_MATCHING,  /* Receive: posted, in `match`. */
+	RB_SHM_IN_PIECES, /* Receive: of the message in `pieces`. */
 	RB_SHM_INCOMING,  /* Receive: cleared its sender; pieces come, or are fetched. */
 	RB_SHM_QUEUED,    /* Send: waits for room in the ring. */
 	RB_SHM_ANNOUNCED, /* Send: waits for CLEAR; then, by a joint, for its end. */
@@ -210,6 +216,12 @@ struct rb_shm_arrival { /* A message without receive. */
 	uint8_t payload[];
 };
 
+struct rb_shm_pieces { /* A message of which not all is here; nobody's: neither of the two. */
+	struct rb_request *request;
+	struct rb_shm_arrival *arrival; /* Not to be matched yet. */
+	uint64_t here, left;            /* Bytes. */
+};
+
 struct rb_shm_inbound {
 	struct rb_shm_ring *ring; /* In our segment. */
 	uint8_t *bulks;
@@ -218,6 +230,7 @@ struct rb_shm_inbound {
 	uint64_t released;
 	uint64_t held; /* Charged for the eager messages among the arrivals. */
 	bool wanted;   /* The peer asked for its doorbell. */
+	struct rb_shm_pieces pieces;
 };
 
 struct rb_shm_outbound {
@@ -383,6 +396,8 @@ bool rb_shm_here(struct rb_endpoint *base, uint32_t peer);
 /* all: nothing is left for the next poll. */
 void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, bool all);
 void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request);
+/* Of a lost peer: the message of which not all has come. */
+void rb_shm_pieces_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 /* By a joint, the last slice by us. */
 void rb_shm_received(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		     struct rb_request *request);

@@ -44,9 +44,7 @@
 #define PR_SET_PTRACER_ANY ((unsigned long)-1)
 #endif
 
-/* Measured, docs/performance.md, "Plain buffers": what a call of the kernel is worth, and from how
- * many bytes on it beats the bulk buffers. */
-#define ATTACH_BYTES_MIN 131072u
+/* Measured, docs/performance.md, "Plain buffers": what a call of the kernel is worth. */
 #define SLICE_BYTES_MIN 65536u
 #define SLICE_BYTES_MAX 131072u
 #define SLICES 2u
@@ -259,7 +257,7 @@ static struct rb_shm_ways *ways_of(struct rb_shm_endpoint *ep, uint64_t size_byt
 {
 	uint32_t class = 0;
 
-	while (class < RB_SHM_CLASSES - 1 && size_bytes >> (class + 1) >= ATTACH_BYTES_MIN)
+	while (class < RB_SHM_CLASSES - 1 && size_bytes >> (class + 1) >= RB_SHM_ATTACH_BYTES_MIN)
 		class ++;
 	return &ep->ways[class];
 }
@@ -409,7 +407,8 @@ uint64_t rb_shm_offer(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	request->backend[RB_SHM_JOINT] = 0;
 	while (i < RB_SHM_JOINTS && peer->attached_sends.requests[i] != NULL)
 		i++;
-	if (ep->attach == RB_ATTACH_NEVER || size_bytes < ATTACH_BYTES_MIN || i == RB_SHM_JOINTS)
+	if (ep->attach == RB_ATTACH_NEVER || size_bytes < RB_SHM_ATTACH_BYTES_MIN ||
+	    i == RB_SHM_JOINTS)
 		return 0;
 	joint += i;
 	turn = (atomic_load_explicit(&joint->word, memory_order_relaxed) / TURN + 1) & 0xffff;
@@ -428,7 +427,7 @@ uint64_t rb_shm_join(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 
 	request->backend[RB_SHM_JOINT] = request->backend[RB_SHM_SHOWN] = 0;
 	if (peer->attach == RB_SHM_ATTACH_NO || !is_free(&peer->receives, joint) ||
-	    request->size_bytes < ATTACH_BYTES_MIN)
+	    request->size_bytes < RB_SHM_ATTACH_BYTES_MIN)
 		return 0;
 	way = way_choose(ep, request->size_bytes, &counts);
 	if (counts)

@@ -134,6 +134,20 @@ static void clear(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct r
 		   rb_shm_join(ep, peer, request, a->joint));
 }
 
+/* What lay here whole, to its receive. */
+static void arrival_give(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			 struct rb_request *request, struct rb_shm_arrival *arrival)
+{
+	release(&peer->in, arrival->size_bytes);
+	peer->in.held -= arrival->size_bytes + RB_SHM_ARRIVAL_BYTES;
+	if (!mismatched(ep, request, &arrival->base.signature, arrival->size_bytes)) {
+		if (arrival->size_bytes > 0)
+			memcpy(request->buffer, arrival->payload, arrival->size_bytes);
+		received(ep, request);
+	}
+	free(arrival);
+}
+
 /* True: the request is dealt with; false: nothing has come for it. */
 static bool take_arrival(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 			 struct rb_request *request)
@@ -143,19 +157,13 @@ static bool take_arrival(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 
 	if (arrival == NULL)
 		return false;
-	if (arrival->their_id != RB_SHM_ID_NONE) {
-		clear(ep, peer, request,
-		      &(struct rb_shm_announced) { arrival->base.signature, arrival->size_bytes,
-						   arrival->their_id, arrival->joint });
-	} else {
-		release(&peer->in, arrival->size_bytes);
-		peer->in.held -= arrival->size_bytes + RB_SHM_ARRIVAL_BYTES;
-		if (!mismatched(ep, request, &arrival->base.signature, arrival->size_bytes)) {
-			if (arrival->size_bytes > 0)
-				memcpy(request->buffer, arrival->payload, arrival->size_bytes);
-			received(ep, request);
-		}
+	if (arrival->their_id == RB_SHM_ID_NONE) {
+		arrival_give(ep, peer, request, arrival);
+		return true;
 	}
+	clear(ep, peer, request,
+	      &(struct rb_shm_announced) { arrival->base.signature, arrival->size_bytes,
+					   arrival->their_id, arrival->joint });
 	free(arrival);
 	return true;
 }
@@ -200,6 +208,10 @@ void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request)
 		RB_ASSERT(there);
 		return;
 	}
+	if (request->backend[RB_SHM_STAGE] == RB_SHM_IN_PIECES) {
+		peer->in.pieces.request = NULL;
+		return;
+	}
 	(void)rb_shm_part_early(ep, peer, request);
 	rb_shm_queue_remove(&peer->incoming, request);
 	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
@@ -223,7 +235,7 @@ static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_
 	size_t payload_bytes = their_id == RB_SHM_ID_NONE ? size_bytes : 0;
 	struct rb_shm_arrival *arrival;
 
-	RB_ASSERT(payload_bytes <= RB_SHM_BULK_BYTES);
+	RB_ASSERT(payload_bytes <= RB_SHM_EAGER_MAX);
 	if (their_id == RB_SHM_ID_NONE) {
 		peer->in.held += size_bytes + RB_SHM_ARRIVAL_BYTES;
 		if (peer->in.held > RB_UNEXPECTED_BYTES_MAX) { /* Beyond its credit. */
@@ -243,7 +255,6 @@ static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_
 	arrival->size_bytes = size_bytes;
 	arrival->their_id = their_id;
 	arrival->joint = their_id != RB_SHM_ID_NONE ? cell->arg[2] : 0;
-	rb_match_add_arrival(&peer->match, &arrival->base);
 	return arrival;
 }
 
@@ -280,8 +291,10 @@ static bool take_eager(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		struct rb_shm_arrival *arrival =
 			arrival_new(ep, peer, cell, size_bytes, RB_SHM_ID_NONE);
 
-		if (arrival != NULL)
+		if (arrival != NULL) {
 			payload_read(&peer->in, arrival->payload, size_bytes);
+			rb_match_add_arrival(&peer->match, &arrival->base);
+		}
 	}
 	return true;
 }
@@ -298,34 +311,73 @@ static bool in_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64
 	return size_bytes <= RB_SHM_BULK_BYTES;
 }
 
+/* The next piece; of nobody's message it is dropped. All of it here: it is as if it came now. */
+static void piece_take(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	struct rb_shm_pieces *p = &peer->in.pieces, whole;
+	uint64_t size_bytes = p->left < RB_SHM_BULK_BYTES ? p->left : RB_SHM_BULK_BYTES;
+	const uint8_t *source = bulk_next(&peer->in);
+	struct rb_request *request;
+
+	if (p->request != NULL)
+		memcpy((uint8_t *)p->request->buffer + p->here, source, size_bytes);
+	else if (p->arrival != NULL)
+		memcpy(p->arrival->payload + p->here, source, size_bytes);
+	p->here += size_bytes;
+	p->left -= size_bytes;
+	if (p->left > 0)
+		return;
+	whole = *p;
+	*p = (struct rb_shm_pieces) { .left = 0 };
+	if (whole.request != NULL) {
+		received(ep, whole.request);
+	} else if (whole.arrival != NULL) {
+		request = rb_match_receive(&peer->match, whole.arrival->base.tag);
+		if (request != NULL)
+			arrival_give(ep, peer, request, whole.arrival);
+		else
+			rb_match_add_arrival(&peer->match, &whole.arrival->base);
+	}
+}
+
 static void take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		      const struct rb_shm_cell *cell)
 {
-	const uint8_t *source = bulk_next(&peer->in);
+	struct rb_shm_pieces *p = &peer->in.pieces;
 	uint64_t size_bytes = cell->arg[0];
-	struct rb_request *request;
 
-	if (!in_bulk(ep, peer, size_bytes))
+	if (size_bytes > RB_SHM_EAGER_MAX) {
+		broken(ep, peer);
 		return;
-	request = rb_match_receive(&peer->match, cell->tag);
-	if (request != NULL) {
-		release(&peer->in, size_bytes);
-		if (mismatched(ep, request, &cell->signature, size_bytes))
-			return;
-		memcpy(request->buffer, source, size_bytes);
-		received(ep, request);
-	} else {
-		struct rb_shm_arrival *arrival =
-			arrival_new(ep, peer, cell, size_bytes, RB_SHM_ID_NONE);
-
-		if (arrival != NULL)
-			memcpy(arrival->payload, source, size_bytes);
 	}
+	*p = (struct rb_shm_pieces) { .left = size_bytes };
+	p->request = rb_match_receive(&peer->match, cell->tag);
+	if (p->request != NULL) {
+		release(&peer->in, size_bytes);
+		if (mismatched(ep, p->request, &cell->signature, size_bytes))
+			p->request = NULL;
+		else
+			p->request->backend[RB_SHM_STAGE] = RB_SHM_IN_PIECES;
+	} else {
+		p->arrival = arrival_new(ep, peer, cell, size_bytes, RB_SHM_ID_NONE);
+	}
+	piece_take(ep, peer);
+}
+
+void rb_shm_pieces_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+{
+	struct rb_shm_pieces pieces = peer->in.pieces;
+
+	peer->in.pieces = (struct rb_shm_pieces) { .left = 0 };
+	free(pieces.arrival);
+	if (pieces.request != NULL)
+		rb_shm_complete(ep, pieces.request, RUBATO_ERR_PEER);
 }
 
 static void take_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 			  const struct rb_shm_cell *cell)
 {
+	struct rb_shm_arrival *arrival;
 	struct rb_request *request;
 
 	if (cell->arg[0] == RB_SHM_ID_NONE) { /* It stands for "here", and nobody's id is so. */
@@ -337,8 +389,8 @@ static void take_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		clear(ep, peer, request,
 		      &(struct rb_shm_announced) { cell->signature, cell->arg[1], cell->arg[0],
 						   cell->arg[2] });
-	else
-		(void)arrival_new(ep, peer, cell, cell->arg[1], cell->arg[0]);
+	else if ((arrival = arrival_new(ep, peer, cell, cell->arg[1], cell->arg[0])) != NULL)
+		rb_match_add_arrival(&peer->match, &arrival->base);
 }
 
 static void incoming_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
@@ -463,6 +515,10 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 	size_t size_bytes = (size_t)(word >> 48);
 	struct rb_shm_cell copy, *cell = &copy;
 
+	if ((kind == RB_SHM_MORE) != (in->pieces.left > 0)) {
+		broken(ep, peer);
+		return false;
+	}
 	cell_read(cell_at(in, in->position), kind != RB_SHM_EAGER, &copy);
 	switch (kind) {
 	case RB_SHM_EAGER:
@@ -476,6 +532,9 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		break;
 	case RB_SHM_BULK:
 		take_bulk(ep, peer, cell);
+		break;
+	case RB_SHM_MORE:
+		piece_take(ep, peer);
 		break;
 	case RB_SHM_ANNOUNCE:
 		take_announce(ep, peer, cell);
@@ -506,8 +565,27 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		broken(ep, peer);
 	}
 	in->position += cells;
-	if (kind == RB_SHM_BULK || kind == RB_SHM_DATA || kind == RB_SHM_WRITE)
+	if (kind == RB_SHM_BULK || kind == RB_SHM_MORE || kind == RB_SHM_DATA ||
+	    kind == RB_SHM_WRITE)
 		consumed_store(in); /* The sender may be waiting for the buffer. */
+	return true;
+}
+
+/* Of a message that begins with the next cell: false: some of its pieces are not here yet. */
+static bool pieces_read(struct rb_shm_inbound *in, uint8_t *target, size_t size_bytes)
+{
+	uint32_t last = in->position + (uint32_t)((size_bytes - 1) / RB_SHM_BULK_BYTES);
+
+	if ((uint32_t)atomic_load_explicit(&cell_at(in, last)->word, memory_order_acquire) !=
+	    last + 1)
+		return false;
+	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES) {
+		size_t left = size_bytes - at;
+
+		memcpy(target + at, bulk_next(in),
+		       left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES);
+	}
+	in->position = last + 1;
 	return true;
 }
 
@@ -526,11 +604,9 @@ static enum rb_now next_take(struct rb_shm_peer *peer, const struct rb_message *
 	    m->size_bytes <= RB_SHM_INLINE_MAX) {
 		payload_read(in, m->buffer, m->size_bytes);
 		in->position += cells_of(m->size_bytes);
-	} else if (kind == RB_SHM_BULK && ONCE(cell->arg[0]) == m->size_bytes &&
-		   m->size_bytes > RB_SHM_INLINE_MAX && m->size_bytes <= RB_SHM_BULK_BYTES) {
-		memcpy(m->buffer, bulk_next(in), m->size_bytes);
-		in->position++;
-	} else {
+	} else if (kind != RB_SHM_BULK || ONCE(cell->arg[0]) != m->size_bytes ||
+		   m->size_bytes <= RB_SHM_INLINE_MAX || m->size_bytes > RB_SHM_EAGER_MAX ||
+		   !pieces_read(in, m->buffer, m->size_bytes)) {
 		return RB_NOW_REFUSED;
 	}
 	release(in, m->size_bytes);

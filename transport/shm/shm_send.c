@@ -1,11 +1,12 @@
 /*
  * shm_send.c -- the way out: cells, bulk buffers, announced messages, puts.
  *
- * A message goes one of three ways. Up to RB_SHM_INLINE_MAX bytes travel in cells, up to a bulk
- * buffer in that; both are eager: they need credit, since the receiver must take them out of the
+ * A message goes one of three ways. Up to RB_SHM_INLINE_MAX bytes travel in cells, up to what all
+ * bulk buffers hold in those, piece by piece, so that the receiver empties one while the next is
+ * filled here; both are eager: they need credit, since the receiver must take them out of the
  * ring whether it waits for them or not. What is larger, or finds no credit, is announced; when its
- * receive is posted the receiver clears it, and it streams through the bulk buffers piece by piece,
- * filled here while the receiver empties the one before. Only the sender ever touches the source,
+ * receive is posted the receiver clears it, and it streams through the bulk buffers, as they become
+ * free. Only the sender ever touches the source,
  * so a cancel is over when WITHDRAW is queued: a late CLEAR finds its id gone. Or both ends copy it
  * at once, without a buffer between: shm_attach.c.
  *
@@ -78,12 +79,12 @@ static bool cells_free(struct rb_shm_outbound *out, uint32_t count)
 	return out->position - out->consumed + count < RB_SHM_CELLS;
 }
 
-static bool bulk_free(struct rb_shm_outbound *out)
+static bool bulks_free(struct rb_shm_outbound *out, uint32_t count)
 {
-	if (out->bulk - out->bulk_free < RB_SHM_BULKS)
+	if (out->bulk - out->bulk_free + count <= RB_SHM_BULKS)
 		return true;
 	consumed_refresh(out);
-	return out->bulk - out->bulk_free < RB_SHM_BULKS;
+	return out->bulk - out->bulk_free + count <= RB_SHM_BULKS;
 }
 
 /* Fills the next bulk buffer for the cell that is published next. */
@@ -170,20 +171,29 @@ static inline bool write_inline(struct rb_shm_peer *peer, struct rb_tag tag,
 	return true;
 }
 
+/* Likewise. All pieces or none: nothing else comes between them. */
 static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 		       const struct rb_signature *signature, const void *buffer, size_t size_bytes)
 {
 	struct rb_shm_outbound *out = &peer->out;
 	struct rb_shm_cell *cell = cell_at(out, out->position);
+	enum rb_shm_cell_kind kind = RB_SHM_BULK;
+	uint32_t pieces = (uint32_t)((size_bytes + RB_SHM_BULK_BYTES - 1) / RB_SHM_BULK_BYTES);
 
-	if (!cells_free(out, 1) || !bulk_free(out))
+	if (!cells_free(out, pieces) || !bulks_free(out, pieces))
 		return false;
 	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
-	bulk_fill(out, buffer, size_bytes);
 	cell->tag = tag;
 	cell->signature = *signature;
 	cell->arg[0] = size_bytes;
-	publish(peer, cell, RB_SHM_BULK, 0, 1);
+	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES) {
+		size_t left = size_bytes - at;
+
+		bulk_fill(out, (const uint8_t *)buffer + at,
+			  left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES);
+		publish(peer, cell_at(out, out->position), kind, 0, 1);
+		kind = RB_SHM_MORE;
+	}
 	return true;
 }
 
@@ -231,13 +241,21 @@ static bool credit_there(struct rb_shm_outbound *out, size_t size_bytes)
 	return after - out->released <= RB_UNEXPECTED_BYTES_MAX;
 }
 
+/* What both ends had better copy at once is announced. */
+static inline bool is_eager(struct rb_shm_endpoint *ep, size_t size_bytes)
+{
+	if (__builtin_expect(size_bytes < RB_SHM_ATTACH_BYTES_MIN, 1))
+		return true;
+	return size_bytes <= RB_SHM_EAGER_MAX && !rb_shm_kernel_is_fast(ep);
+}
+
 /* False: no room now, and nothing happened. */
 static bool send_try(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		     struct rb_request *request)
 {
 	size_t size_bytes = message_bytes(request);
 
-	if (size_bytes > RB_SHM_BULK_BYTES || !credit_there(&peer->out, size_bytes))
+	if (!is_eager(ep, size_bytes) || !credit_there(&peer->out, size_bytes))
 		return send_announce(ep, peer, request, size_bytes);
 	if (!write_eager(peer, request->tag, &request->signature, request->buffer, size_bytes))
 		return false;
@@ -307,7 +325,7 @@ enum rb_now rb_shm_send_now(struct rb_endpoint *base, const struct rb_message *m
 	struct rb_shm_peer *peer = &ep->peers[m->peer];
 
 	if (peer->state != RB_SHM_CONNECTED || peer->sends.first != NULL ||
-	    m->size_bytes > RB_SHM_BULK_BYTES || !credit_there(&peer->out, m->size_bytes) ||
+	    !is_eager(ep, m->size_bytes) || !credit_there(&peer->out, m->size_bytes) ||
 	    !write_eager(peer, m->tag, m->signature, m->buffer, m->size_bytes))
 		return RB_NOW_REFUSED;
 	ep->base.bytes_sent += m->size_bytes;
@@ -461,7 +479,8 @@ static void stream_piece(struct rb_shm_peer *peer, struct rb_request *request)
 /* A piece of each in turn: a long message does not hold up a shorter one. */
 static void flush_streams(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 {
-	while (peer->streams.first != NULL && bulk_free(&peer->out) && cells_free(&peer->out, 1)) {
+	while (peer->streams.first != NULL && bulks_free(&peer->out, 1) &&
+	       cells_free(&peer->out, 1)) {
 		struct rb_request *request = peer->streams.first;
 
 		stream_piece(peer, request);
@@ -560,6 +579,7 @@ static void send_unlink(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
 		break;
 	case RB_SHM_MATCHING:
+	case RB_SHM_IN_PIECES:
 	case RB_SHM_INCOMING:
 		RB_ASSERT(request->kind != RB_REQUEST_RECV);
 	}

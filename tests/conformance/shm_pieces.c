@@ -1,0 +1,260 @@
+/*
+ * shm_pieces.c -- eager messages of several bulk buffers, piece by piece: what a receiver makes of
+ * them while not all pieces are there. Rank 1 is nobody: its cells are written by hand.
+ */
+#include "conformance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/shm/shm.h"
+
+const struct conform_backend conform_backend = {
+	.name = "shm_pieces",
+	.ops = &rb_transport_shm,
+	.run = conform_run_threads,
+};
+
+#define PIECES 3u
+#define LONG_BYTES ((PIECES - 1) * RB_SHM_BULK_BYTES + 1000u)
+
+struct world {
+	struct rb_endpoint *base;
+	struct rb_shm_peer *peer;
+	uint32_t position, bulk; /* Of who writes. */
+	uint8_t *buffer;
+};
+
+static struct world world_open(void)
+{
+	struct rb_transport_options options = { .rank_count = 2, .heap_bytes = 1u << 20 };
+	struct rb_shm_segment *theirs = NULL;
+	struct world w = { .base = NULL };
+	struct rb_shm_endpoint *ep;
+
+	ck_assert_int_eq(rb_transport_shm.open(&options, &w.base), RUBATO_OK);
+	ep = (struct rb_shm_endpoint *)w.base;
+	ck_assert_int_eq(rb_shm_segment_open(ep, UINT64_MAX), RUBATO_OK);
+	ck_assert_int_eq(rb_shm_segment_create(2, 1u << 20, UINT64_MAX, &theirs), RUBATO_OK);
+	rb_shm_wire(ep, &ep->peers[1], theirs);
+	w.peer = &ep->peers[1];
+	w.buffer = calloc(1, LONG_BYTES);
+	ck_assert_ptr_nonnull(w.buffer);
+	return w;
+}
+
+static void world_close(struct world *w)
+{
+	rb_transport_shm.close(w->base, true, 0);
+	free(w->buffer);
+}
+
+static uint8_t pattern(uint64_t tag, size_t at)
+{
+	return (uint8_t)(tag * 37 + at * 13 + at / RB_SHM_BULK_BYTES * 101 + 1);
+}
+
+/* The piece-th of a message of LONG_BYTES. */
+static void piece_write(struct world *w, uint64_t tag, uint32_t piece)
+{
+	struct rb_shm_inbound *in = &w->peer->in;
+	struct rb_shm_cell *cell = &in->ring->cells[w->position % RB_SHM_CELLS];
+	uint8_t *bulk = in->bulks + (size_t)(w->bulk++ % RB_SHM_BULKS) * RB_SHM_BULK_BYTES;
+	size_t first = (size_t)piece * RB_SHM_BULK_BYTES;
+	enum rb_shm_cell_kind kind = piece == 0 ? RB_SHM_BULK : RB_SHM_MORE;
+
+	for (size_t i = 0; i < RB_SHM_BULK_BYTES && first + i < LONG_BYTES; i++)
+		bulk[i] = pattern(tag, first + i);
+	cell->tag = (struct rb_tag) { 0, tag };
+	cell->signature = (struct rb_signature) { 0 };
+	cell->arg[0] = LONG_BYTES;
+	atomic_store(&cell->word, (uint64_t)++w->position | (uint64_t)kind << 32);
+}
+
+static void pieces_write(struct world *w, uint64_t tag, uint32_t from)
+{
+	for (uint32_t i = from; i < PIECES; i++)
+		piece_write(w, tag, i);
+}
+
+static struct rb_request receive(struct world *w, uint64_t tag, size_t size_bytes)
+{
+	memset(w->buffer, 0, LONG_BYTES);
+	return (struct rb_request) {
+		.peer = 1, .tag = { 0, tag }, .buffer = w->buffer, .size_bytes = size_bytes
+	};
+}
+
+static void right(const struct world *w, uint64_t tag)
+{
+	for (size_t i = 0; i < LONG_BYTES; i++)
+		ck_assert_msg(w->buffer[i] == pattern(tag, i), "byte %zu", i);
+}
+
+/* With all that came before dealt with: a message as it should be. */
+static void next_is_right(struct world *w, uint64_t tag)
+{
+	struct rb_request q = receive(w, tag, LONG_BYTES);
+
+	rb_transport_shm.recv(w->base, &q);
+	pieces_write(w, tag, 0);
+	ck_assert_ptr_eq(rb_transport_shm.poll(w->base), &q);
+	ck_assert_int_eq(q.status, RUBATO_OK);
+	right(w, tag);
+	ck_assert_uint_eq(w->peer->match.arrival_count, 0);
+	ck_assert_uint_eq(w->peer->in.held, 0);
+	ck_assert_uint_eq(w->peer->in.bulk, w->bulk);
+	ck_assert_uint_eq(atomic_load(&w->peer->in.credit->consumed), w->position);
+	ck_assert_int_eq(w->peer->doom, RUBATO_OK);
+}
+
+/* The receive is posted before piece `_i`; with 0 before all, with PIECES after all. */
+START_TEST(test_posted_between)
+{
+	struct world w = world_open();
+	struct rb_request q = receive(&w, 5, LONG_BYTES);
+
+	for (uint32_t piece = 0; piece < PIECES; piece++) {
+		if (piece == (uint32_t)_i)
+			rb_transport_shm.recv(w.base, &q);
+		ck_assert_int_ne(q.state, RB_REQUEST_DONE);
+		ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+		piece_write(&w, 5, piece);
+	}
+	if (_i < (int)PIECES) {
+		ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &q);
+	} else {
+		ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+		ck_assert_uint_eq(w.peer->match.arrival_count, 1);
+		rb_transport_shm.recv(w.base, &q);
+	}
+	ck_assert_int_eq(q.state, RB_REQUEST_DONE);
+	ck_assert_int_eq(q.status, RUBATO_OK);
+	right(&w, 5);
+	ck_assert_uint_eq(atomic_load(&w.peer->in.credit->released),
+			  LONG_BYTES + RB_SHM_ARRIVAL_BYTES);
+	next_is_right(&w, 6);
+	world_close(&w);
+}
+END_TEST
+
+/* A receive that has met its message is not taken back; cancelled, the rest is nobody's. */
+START_TEST(test_cancelled_between)
+{
+	struct world w = world_open();
+	struct rb_request q = receive(&w, 5, LONG_BYTES);
+
+	rb_transport_shm.recv(w.base, &q);
+	piece_write(&w, 5, 0);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	ck_assert(!rb_transport_shm.recall(w.base, &q));
+	ck_assert_int_eq(q.state, RB_REQUEST_PENDING);
+	rb_transport_shm.cancel(w.base, &q);
+	ck_assert_int_eq(q.status, RUBATO_ERR_CANCELLED);
+	memset(w.buffer, 0, LONG_BYTES);
+	pieces_write(&w, 5, 1);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	for (size_t i = 0; i < LONG_BYTES; i++)
+		ck_assert_uint_eq(w.buffer[i], 0);
+	next_is_right(&w, 5);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(test_mismatched)
+{
+	struct world w = world_open();
+	struct rb_request q = receive(&w, 5, LONG_BYTES - 1);
+
+	rb_transport_shm.recv(w.base, &q);
+	piece_write(&w, 5, 0);
+	ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &q);
+	ck_assert_int_eq(q.status, RUBATO_ERR_MISMATCH);
+	ck_assert_uint_eq(q.their_bytes, LONG_BYTES);
+	pieces_write(&w, 5, 1);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	next_is_right(&w, 6);
+	world_close(&w);
+}
+END_TEST
+
+/* _i 0: with its receive; 1: without. */
+START_TEST(test_lost_between)
+{
+	struct world w = world_open();
+	struct rb_request q = receive(&w, 5, LONG_BYTES), later = receive(&w, 5, LONG_BYTES);
+
+	if (_i == 0)
+		rb_transport_shm.recv(w.base, &q);
+	piece_write(&w, 5, 0);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	rb_shm_lose((struct rb_shm_endpoint *)w.base, w.peer, "lost");
+	if (_i == 0) {
+		ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &q);
+		ck_assert_int_eq(q.status, RUBATO_ERR_PEER);
+	}
+	rb_transport_shm.recv(w.base, &later); /* Half a message is none. */
+	ck_assert_int_eq(later.status, RUBATO_ERR_PEER);
+	world_close(&w);
+}
+END_TEST
+
+/* A piece of no message; a message amid another one; more than all buffers hold. */
+START_TEST(test_nonsense_pieces)
+{
+	struct world w = world_open();
+
+	if (_i == 0) {
+		piece_write(&w, 5, 1);
+	} else if (_i == 1) {
+		piece_write(&w, 5, 0);
+		piece_write(&w, 6, 0);
+	} else {
+		piece_write(&w, 5, 0);
+		w.peer->in.ring->cells[0].arg[0] = RB_SHM_EAGER_MAX + 1;
+	}
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	ck_assert_int_eq(w.peer->state, RB_SHM_GONE);
+	world_close(&w);
+}
+END_TEST
+
+/* At once only when all pieces are there; before that nothing has happened. */
+START_TEST(test_now)
+{
+	struct world w = world_open();
+	struct rb_signature signature = { 0 };
+	const struct rb_message m = { .peer = 1,
+				      .tag = { 0, 5 },
+				      .signature = &signature,
+				      .buffer = w.buffer,
+				      .size_bytes = LONG_BYTES };
+
+	for (uint32_t piece = 0; piece < PIECES; piece++) {
+		ck_assert_int_eq(rb_transport_shm.recv_now(w.base, &m),
+				 piece == 0 ? RB_NOW_ABSENT : RB_NOW_REFUSED);
+		ck_assert_uint_eq(w.peer->in.position, 0);
+		piece_write(&w, 5, piece);
+	}
+	ck_assert_int_eq(rb_transport_shm.recv_now(w.base, &m), RB_NOW_DONE);
+	right(&w, 5);
+	next_is_right(&w, 6);
+	world_close(&w);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("shm_pieces");
+	TCase *t = tcase_create("pieces");
+
+	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, test_posted_between, 0, PIECES + 1);
+	tcase_add_test(t, test_cancelled_between);
+	tcase_add_test(t, test_mismatched);
+	tcase_add_loop_test(t, test_lost_between, 0, 2);
+	tcase_add_loop_test(t, test_nonsense_pieces, 0, 3);
+	tcase_add_test(t, test_now);
+	suite_add_tcase(suite, t);
+	return check_suite(suite);
+}
