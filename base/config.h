@@ -44,7 +44,7 @@
 	X(background_cpus, "RUBATO_BACKGROUND_CPUS", S, "", 0, 15,                                 \
 	  "where the progress thread may run: numa (this rank's domain), or a processor's number") \
 	X(spread, "RUBATO_SPREAD", U, "1", 0, 1,                                                   \
-	  "0: ranks that were left on one core stay there, though others are free")                \
+	  "0: ranks that are more on one core than on others stay there")                          \
 	X(measure, "RUBATO_MEASURE", U, "1", 0, 1,                                                 \
 	  "0: what links and memory cost is not measured; without a profile it is guessed")        \
 	X(profile, "RUBATO_PROFILE", S, "", 0, 1023,                                               \

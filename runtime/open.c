@@ -741,6 +741,16 @@ static void waiting_find(struct opening *o)
 	origin->yield_ns = costs.yield_ns;
 }
 
+/* Ranks that sleep may be left on one core, and those that yield be more on one than on others. */
+static void sharing_open(struct opening *o)
+{
+	struct rb_sharing *sharing = &o->comm->engine.sharing;
+	uint32_t cores = rb_cpus_count(o->place.cores);
+
+	memcpy(sharing->cores, o->place.cores, sizeof(o->place.cores));
+	sharing->share = cores > 0 ? (o->here.ranks + cores - 1) / cores : o->here.ranks;
+}
+
 /* In the bootstrap's exchanges a rank is outside of the engine, and what it sent last may have been
  * lost, which another one still waits for: the progress thread sees to it. */
 static rubato_status links_agree(struct opening *o)
@@ -789,8 +799,8 @@ static rubato_status open_steps(struct opening *o)
 			rb_executor_host_time(comm->engine.executor, comm->engine.endpoints[0]);
 	} else {
 		waiting_find(o);
-		if (comm->config->spread.number != 0 && o->here.ranks <= o->here.cores)
-			memcpy(comm->engine.sharing.cores, o->place.cores, sizeof(o->place.cores));
+		if (comm->config->spread.number != 0)
+			sharing_open(o);
 	}
 	comm->choices.facts.chunk_bytes_max = comm->config->chunk.number;
 	RB_TRY(rb_plan_cache_init(&comm->plans.cache, (uint32_t)comm->config->cache.number));

@@ -363,8 +363,8 @@ struct rb_transport_ops {
 	/* Whether that rank is of this process, so that a pointer of its is one here. NULL: it is
 	 * not. */
 	bool (*in_process)(const struct rb_endpoint *ep, uint32_t peer);
-	/* The processor that a peer of this machine was on when it last slept, or a moment ago;
-	 * RB_CPU_NONE: not known. NULL: never. */
+	/* The processor that a rank of this machine was on when it last slept, or asked this of
+	 * itself, or a moment ago; RB_CPU_NONE: not known. NULL: never. */
 	uint32_t (*processor)(struct rb_endpoint *ep, uint32_t peer);
 
 	/* Time and chance. */

@@ -485,23 +485,20 @@ static void descriptors_sleep(struct rb_engine *engine, uint64_t span_ns)
 	(void)ppoll(fds, engine->endpoint_count, &span, NULL);
 }
 
-/* The processor to go on with, after a sleep; RB_CPU_NONE: this one. */
+/* The processor to go on with; RB_CPU_NONE: this one. */
 static uint32_t processor_choose(struct rb_engine *engine, uint64_t now)
 {
-	struct rb_sharing_look look = { .moves = false };
+	struct rb_sharing_look look = { .share = engine->sharing.share };
 	uint64_t allowed[RB_CPU_WORDS]; /* The application may have changed it. */
 
 	/* The progress thread stays: an application may compute wherever nobody waits. */
-	if (!rb_waiting_in_vain(&engine->waiting) || engine->driving != RB_DRIVING_WAITER ||
-	    !rb_sharing_due(&engine->sharing, now))
+	if (engine->driving != RB_DRIVING_WAITER || !rb_sharing_due(&engine->sharing, now))
 		return RB_CPU_NONE;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
 		struct rb_endpoint *ep = rb_engine_endpoint(engine, r);
 
-		if (r == engine->rank)
-			rb_sharing_add(&look, rb_cpu_here(), true);
-		else if (ep->ops->processor != NULL)
-			rb_sharing_add(&look, ep->ops->processor(ep, r), false);
+		if (ep->ops->processor != NULL)
+			rb_sharing_add(&look, ep->ops->processor(ep, r), r == engine->rank);
 	}
 	if (!look.moves)
 		return RB_CPU_NONE;
@@ -509,7 +506,7 @@ static uint32_t processor_choose(struct rb_engine *engine, uint64_t now)
 	return rb_sharing_target(&engine->sharing, &look, allowed);
 }
 
-/* Where it shares a core while others are free; without the lock meanwhile. */
+/* Where a core has more than its share; without the lock meanwhile. */
 static void processor_change(struct rb_engine *engine, uint64_t now)
 {
 	uint32_t to = processor_choose(engine, now), from;
@@ -524,8 +521,8 @@ static void processor_change(struct rb_engine *engine, uint64_t now)
 	rb_sharing_tried(&engine->sharing, moved, now);
 	if (moved)
 		engine->waiting.empty = 0;
-	RB_LOG(RB_LOG_INFO, "rank %u was on processor %u, where a lower rank is: %s %u",
-	       engine->rank, from, moved ? "went to" : "no turn on", to);
+	RB_LOG(RB_LOG_INFO, "rank %u was on processor %u, where %u lower ones are: %s %u",
+	       engine->rank, from, engine->sharing.share, moved ? "went to" : "no turn on", to);
 }
 
 /* Sleeps, without the lock, until something may have come, a timer is due, or the deadline. */
@@ -562,7 +559,8 @@ static void sleep_until(struct rb_engine *engine, uint64_t deadline_ns)
 	rb_engine_enter(engine);
 	woken = rb_engine_now(engine);
 	rb_waiting_slept(&engine->waiting, woken - now);
-	processor_change(engine, woken);
+	if (rb_waiting_in_vain(&engine->waiting))
+		processor_change(engine, woken);
 }
 
 /* What no descriptor announces to the thread that sleeps on them. */
@@ -623,6 +621,13 @@ static bool idle_step_simulated(struct rb_engine *engine, struct idle *idle, uin
 	return rb_engine_now(engine) < deadline_ns;
 }
 
+static void turn_give(struct rb_engine *engine, uint64_t now)
+{
+	if (engine->waiting.yield_ns > 0)
+		processor_change(engine, now);
+	rb_yield();
+}
+
 /* Nothing moved: poll again, yield or sleep. Returns false when the deadline has passed. */
 static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t deadline_ns)
 {
@@ -648,7 +653,7 @@ static bool idle_step(struct rb_engine *engine, struct idle *idle, uint64_t dead
 	if (waited < spin_ns && !engine->waiting.gives_way)
 		rb_pause();
 	else if (waited < spin_ns + engine->waiting.yield_ns)
-		rb_yield();
+		turn_give(engine, now);
 	else
 		sleep_until(engine, deadline_ns);
 	idle->slept = waited >= spin_ns + engine->waiting.yield_ns;

@@ -26,32 +26,45 @@ void rb_sharing_tried(struct rb_sharing *sharing, bool moved, uint64_t now_ns)
 
 void rb_sharing_add(struct rb_sharing_look *look, uint32_t cpu, bool own)
 {
-	uint64_t bit = UINT64_C(1) << cpu % 64;
-
 	if (cpu >= 64 * RB_CPU_WORDS)
 		return;
-	if (look->taken[cpu / 64] & bit) {
-		look->moves |= own;
-		look->number = own ? look->movers : look->number;
-		look->movers++;
+	if (look->stay[cpu] < look->share) {
+		look->stay[cpu]++;
+		return;
 	}
-	look->taken[cpu / 64] |= bit;
+	look->moves |= own;
+	look->number = own ? look->movers : look->number;
+	look->movers++;
+}
+
+/* The skip-th place, first of the processors that have least; without one `*count` says how many
+ * there are. */
+static uint32_t place_find(const struct rb_sharing_look *look, const uint64_t may[RB_CPU_WORDS],
+			   uint32_t skip, uint32_t *count)
+{
+	*count = 0;
+	for (uint32_t level = 0; level < look->share; level++)
+		for (uint32_t cpu = 0; cpu < 64 * RB_CPU_WORDS; cpu++) {
+			if ((may[cpu / 64] >> cpu % 64 & 1) == 0 || look->stay[cpu] > level)
+				continue;
+			if ((*count)++ == skip)
+				return cpu;
+		}
+	return RB_CPU_NONE;
 }
 
 uint32_t rb_sharing_target(const struct rb_sharing *sharing, const struct rb_sharing_look *look,
 			   const uint64_t allowed[RB_CPU_WORDS])
 {
-	uint64_t free[RB_CPU_WORDS];
-	uint32_t count, skip;
+	uint64_t may[RB_CPU_WORDS];
+	uint32_t count;
 
-	for (uint32_t i = 0; i < RB_CPU_WORDS; i++)
-		free[i] = sharing->cores[i] & allowed[i] & ~look->taken[i];
-	count = rb_cpus_count(free);
-	if (!look->moves || count == 0)
+	if (!look->moves)
 		return RB_CPU_NONE;
-	skip = (look->number + sharing->tries) % count;
-	for (uint32_t cpu = 0; cpu < 64 * RB_CPU_WORDS; cpu++)
-		if ((free[cpu / 64] >> cpu % 64 & 1) != 0 && skip-- == 0)
-			return cpu;
-	return RB_CPU_NONE;
+	for (uint32_t i = 0; i < RB_CPU_WORDS; i++)
+		may[i] = sharing->cores[i] & allowed[i];
+	(void)place_find(look, may, UINT32_MAX, &count);
+	if (count == 0)
+		return RB_CPU_NONE;
+	return place_find(look, may, (look->number + sharing->tries) % count, &count);
 }

@@ -1,6 +1,5 @@
 /*
- * test_sharing.c -- ranks that were left on one core while another is free: who goes where, and
- * that they do.
+ * test_sharing.c -- ranks that are more on one core than need be: who goes where, and that they do.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -23,11 +22,11 @@ static void cpus_set(uint64_t cpus[RB_CPU_WORDS], uint64_t bits)
 }
 
 /* Where rank `own` of those at `at` goes, if it may use `allowed`, after so many tries. */
-static uint32_t target(const uint32_t *at, uint32_t count, uint32_t own, uint64_t allowed,
-		       uint32_t tries)
+static uint32_t target_of(const uint32_t *at, uint32_t count, uint32_t share, uint32_t own,
+			  uint64_t allowed, uint32_t tries)
 {
 	struct rb_sharing sharing = { .tries = tries };
-	struct rb_sharing_look look = { .moves = false };
+	struct rb_sharing_look look = { .share = share };
 	uint64_t cpus[RB_CPU_WORDS];
 
 	cpus_set(sharing.cores, 0xff);
@@ -35,6 +34,12 @@ static uint32_t target(const uint32_t *at, uint32_t count, uint32_t own, uint64_
 	for (uint32_t r = 0; r < count; r++)
 		rb_sharing_add(&look, at[r], r == own);
 	return rb_sharing_target(&sharing, &look, cpus);
+}
+
+static uint32_t target(const uint32_t *at, uint32_t count, uint32_t own, uint64_t allowed,
+		       uint32_t tries)
+{
+	return target_of(at, count, 1, own, allowed, tries);
 }
 
 START_TEST(the_lowest_stays_and_others_go_apart)
@@ -78,6 +83,24 @@ START_TEST(who_does_not_say_where_it_is_does_not_count)
 
 	for (uint32_t r = 0; r < 3; r++)
 		ck_assert_uint_eq(target(at, 3, r, 0xff, 0), RB_CPU_NONE);
+}
+END_TEST
+
+START_TEST(who_is_beyond_a_share_goes_where_there_is_least)
+{
+	static const uint32_t four[] = { 1, 0, 1, 1 }, eight[] = { 0, 0, 1, 0, 0, 1, 0, 1 };
+	static const uint32_t six[] = { 0, 0, 0, 0, 1, 1 }, even[] = { 0, 1, 1, 0 };
+
+	for (uint32_t r = 0; r < 4; r++) {
+		ck_assert_uint_eq(target_of(four, 4, 2, r, 0x3, 0), r == 3 ? 0 : RB_CPU_NONE);
+		ck_assert_uint_eq(target_of(even, 4, 2, r, 0x3, 0), RB_CPU_NONE);
+	}
+	for (uint32_t r = 0; r < 8; r++)
+		ck_assert_uint_eq(target_of(eight, 8, 4, r, 0x3, 0), r == 6 ? 1 : RB_CPU_NONE);
+	ck_assert_uint_eq(target_of(six, 6, 2, 2, 0xf, 0), 2);
+	ck_assert_uint_eq(target_of(six, 6, 2, 3, 0xf, 0), 3);
+	ck_assert_uint_eq(target_of(six, 6, 2, 3, 0xf, 1), 2); /* The second place there. */
+	ck_assert_uint_eq(target_of(six, 6, 2, 3, 0x3, 0), RB_CPU_NONE);
 }
 END_TEST
 
@@ -172,6 +195,13 @@ struct together {
 	_Atomic uint32_t lies; /* The transport said another processor than theirs. */
 };
 
+#define CROWD 4u
+
+struct crowd {
+	_Atomic uint32_t share;
+	uint64_t tries[CROWD];
+};
+
 static rubato_status calls(rubato_comm *comm)
 {
 	int32_t one = 1, sum;
@@ -257,6 +287,54 @@ START_TEST(they_stay_where_the_user_wants_it)
 }
 END_TEST
 
+/* All seem to be where each is: until all beyond a core's share have tried to go. */
+static rubato_status crowd_main(rubato_comm *comm, void *arg)
+{
+	uint64_t until = rb_clock_ns() + PATIENCE_NS;
+	const struct rb_sharing *sharing = &comm->engine.sharing;
+	uint32_t rank = rubato_rank(comm);
+	struct crowd *out = arg;
+	int64_t waits, left = 1, over = 0, late;
+
+	out->share = sharing->share;
+	while (left > 0 && over == 0) {
+		RB_TRY(calls(comm));
+		waits = rank >= sharing->share && sharing->tries == 0;
+		late = rb_clock_ns() > until;
+		RB_TRY(rubato_allreduce(comm, &waits, &left, 1, RUBATO_INT64, RUBATO_SUM));
+		RB_TRY(rubato_allreduce(comm, &late, &over, 1, RUBATO_INT64, RUBATO_SUM));
+	}
+	out->tries[rank] = sharing->tries;
+	return RUBATO_OK;
+}
+
+START_TEST(more_ranks_than_cores_are_as_many_on_each)
+{
+	static const struct rb_transport_ops *const shm[] = { &together_shm, NULL };
+	struct crowd seen = { .share = 0 };
+	rubato_status status[CROWD];
+	cpu_set_t before, both;
+	uint32_t two[2];
+
+	if (!processors(two))
+		return;
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+	CPU_ZERO(&both);
+	CPU_SET(two[0], &both);
+	CPU_SET(two[1], &both);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(both), &both), 0);
+	together_shm = rb_transport_shm;
+	together_shm.open = together_open;
+	together_shm.processor = together_processor;
+	ck_assert_int_eq(local_run(CROWD, shm, crowd_main, &seen, status), RUBATO_OK);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
+	ck_assert(seen.share == CROWD / 2 || seen.share == CROWD); /* One core has both. */
+	for (uint32_t r = 0; r < CROWD; r++)
+		ck_assert_msg((seen.tries[r] > 0) == (r >= seen.share), "rank %u: %llu tries", r,
+			      (unsigned long long)seen.tries[r]);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("sharing");
@@ -266,9 +344,11 @@ int main(void)
 	tcase_add_test(tc, none_goes_where_it_may_not_or_where_a_rank_is);
 	tcase_add_test(tc, another_try_is_of_another_core);
 	tcase_add_test(tc, who_does_not_say_where_it_is_does_not_count);
+	tcase_add_test(tc, who_is_beyond_a_share_goes_where_there_is_least);
 	tcase_add_test(tc, tries_in_a_row_come_ever_later);
 	tcase_add_test(tc, a_thread_goes_where_it_is_sent_and_stays_free);
 	tcase_add_test(tc, ranks_that_sleep_on_one_core_go_apart);
 	tcase_add_test(tc, they_stay_where_the_user_wants_it);
+	tcase_add_test(tc, more_ranks_than_cores_are_as_many_on_each);
 	return check_main("runtime", tc);
 }

@@ -228,9 +228,12 @@ static void processor_say(struct rb_shm_endpoint *ep)
 
 static uint32_t shm_processor(struct rb_endpoint *base, uint32_t r)
 {
-	const struct rb_shm_peer *peer = &((struct rb_shm_endpoint *)base)->peers[r];
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
+	const struct rb_shm_peer *peer = &ep->peers[r];
 	uint32_t said = 0;
 
+	if (r == base->rank)
+		processor_say(ep);
 	if (peer->state == RB_SHM_CONNECTED)
 		said = atomic_load_explicit(&peer->out.header->cpu, memory_order_relaxed);
 	return said > 0 ? said - 1 : RB_CPU_NONE;
