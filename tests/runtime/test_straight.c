@@ -2,8 +2,10 @@
  * test_straight.c -- short plans carried out straight on (runtime/engine/straight.h) do what they
  * do step by step: schedules drawn at random, each run both ways, give the same values and the
  * same bytes sent. Ranks come early and late, so that some get through at once, some on waiting,
- * and some are left to the steps on the way; each of these is seen.
+ * and some are left to the steps on the way; each of these is seen. And a start looks for what its
+ * peers send at that moment, but waits for none.
  */
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/local.h"
 
@@ -20,7 +23,7 @@
 
 static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
 
-#define EXPECT(condition)                                                                          \
+#define HOLDS(condition)                                                                           \
 	do {                                                                                       \
 		if (!(condition))                                                                  \
 			return RB_FAIL(RUBATO_ERR_INTERNAL, "seed %llu, rank %u, line %d: not %s", \
@@ -150,8 +153,8 @@ static rubato_status run_once(rubato_comm *comm, const struct drawn *d, struct r
 	for (uint32_t i = 0; i < d->count * BLOCK; i++) {
 		uint32_t m = i / BLOCK;
 
-		EXPECT(out[i] ==
-		       value(d->rank, i) + (d->to[m] == d->rank ? value(d->from[m], i) : 0));
+		HOLDS(out[i] ==
+		      value(d->rank, i) + (d->to[m] == d->rank ? value(d->from[m], i) : 0));
 	}
 	return RUBATO_OK;
 }
@@ -171,7 +174,7 @@ static rubato_status both_ways(rubato_comm *comm, struct drawn *d, struct rb_rng
 	rubato_status err;
 
 	RB_TRY(rb_plan_from(&schedule, &layout, 8, &plan));
-	EXPECT(plan->order_count == (has_messages(d) ? plan->live_count[0] : 0));
+	HOLDS(plan->order_count == (has_messages(d) ? plan->live_count[0] : 0));
 	if (rb_rng_below(chance, 8) == 0)
 		rb_clock_sleep_until(rb_clock_ns() + rb_rng_below(chance, 2000000));
 	err = run_once(comm, d, plan, false, &sent[0], seen);
@@ -179,8 +182,8 @@ static rubato_status both_ways(rubato_comm *comm, struct drawn *d, struct rb_rng
 	if (err == RUBATO_OK)
 		err = run_once(comm, d, plan, true, &sent[1], &unseen);
 	RB_TRY(err);
-	EXPECT(unseen.part + unseen.whole == 0);
-	EXPECT(sent[0] == sent[1]);
+	HOLDS(unseen.part + unseen.whole == 0);
+	HOLDS(sent[0] == sent[1]);
 	rb_plan_free(plan);
 	return RUBATO_OK;
 }
@@ -222,11 +225,122 @@ START_TEST(straight_on_is_step_by_step)
 }
 END_TEST
 
+/* ---- A start that looks ---- */
+
+#define STARTS 100u
+
+/* Rank 1 starts when rank 0 has begun to look for it, rank 2 when rank 0 has looked in vain. */
+static struct {
+	struct rb_transport_ops ops;
+	const struct rb_transport_ops *real;
+	bool starting, called; /* Rank 0 is in its start; rank 1 has been told to start. */
+	uint32_t looks[RANKS]; /* In this start, by peer. */
+	uint32_t parts;        /* Starts that found rank 1's message and not rank 2's. */
+	sem_t go[RANKS], gone;
+} looking;
+
+static bool looks_here(struct rb_endpoint *ep, uint32_t peer)
+{
+	if (!looking.starting)
+		return looking.real->here(ep, peer);
+	looking.looks[peer]++;
+	if (peer == 1 && !looking.called) {
+		looking.called = true;
+		(void)sem_post(&looking.go[1]);
+		(void)sem_wait(&looking.gone);
+	}
+	return looking.real->here(ep, peer);
+}
+
+/* Where ranks share cores it does not look. */
+static rubato_status start_looks(rubato_comm *comm, rubato_op *op, bool shared)
+{
+	struct rb_engine *engine = &comm->engine;
+	uint64_t sent = rb_comm_endpoint(comm)->bytes_sent, yield_ns;
+
+	memset(looking.looks, 0, sizeof(looking.looks));
+	looking.called = false;
+	rb_engine_enter(engine);
+	yield_ns = engine->waiting.yield_ns;
+	engine->waiting.yield_ns = shared;
+	looking.starting = true;
+	rb_engine_leave(engine);
+	RB_TRY(rubato_start(op));
+	rb_engine_enter(engine);
+	engine->waiting.yield_ns = yield_ns;
+	looking.starting = false;
+	rb_engine_leave(engine);
+	EXPECT(!shared || looking.looks[1] + looking.looks[2] == 0);
+	looking.parts += looking.looks[1] == 1 && looking.looks[2] > 1;
+	if (!looking.called) { /* As the engine was not quiet. */
+		(void)sem_post(&looking.go[1]);
+		(void)sem_wait(&looking.gone);
+	}
+	(void)sem_post(&looking.go[2]);
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	EXPECT(rb_comm_endpoint(comm)->bytes_sent - sent == (RANKS - 1) * sizeof(int64_t));
+	return RUBATO_OK;
+}
+
+static rubato_status looking_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm);
+	struct rb_endpoint *ep = rb_comm_endpoint(comm);
+	rubato_status err;
+	int64_t in = 0, out = 0;
+	rubato_op *op;
+
+	(void)arg;
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", "flat"));
+	RB_TRY(rubato_op_allreduce(comm, &in, &out, 1, RUBATO_INT64, RUBATO_SUM, &op));
+	RB_TRY(rubato_start(op)); /* Later ones are as this left the run. */
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	if (rank == 0) {
+		looking.ops = *ep->ops;
+		looking.real = ep->ops;
+		looking.ops.here = looks_here;
+		ep->ops = &looking.ops;
+	}
+	for (uint32_t i = 0; i < STARTS; i++) {
+		in = value(rank, i);
+		if (rank == 0) {
+			err = start_looks(comm, op, i % 4 == 3);
+			for (uint32_t k = 0; k < 2 * STARTS && err != RUBATO_OK; k++)
+				(void)sem_post(&looking.go[1 + k % 2]);
+			RB_TRY(err);
+		} else {
+			(void)sem_wait(&looking.go[rank]);
+			RB_TRY(rubato_start(op));
+			if (rank == 1)
+				(void)sem_post(&looking.gone);
+			RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+		}
+		EXPECT(out == value(0, i) + value(1, i) + value(2, i));
+	}
+	if (rank == 0)
+		ep->ops = looking.real;
+	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
+START_TEST(a_start_looks_for_who_starts_now_and_waits_for_nobody)
+{
+	for (uint32_t r = 0; r < RANKS; r++)
+		ck_assert_int_eq(sem_init(&looking.go[r], 0, 0), 0);
+	ck_assert_int_eq(sem_init(&looking.gone, 0, 0), 0);
+	ck_assert_msg(local_run(RANKS, shm, looking_main, NULL, NULL) == RUBATO_OK, "%s",
+		      rubato_error_text());
+	printf("%u starts of %u went on by what came while they looked\n", looking.parts, STARTS);
+	ck_assert_uint_gt(looking.parts, 0);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *t = tcase_create("straight");
 
 	tcase_set_timeout(t, 120);
 	tcase_add_test(t, straight_on_is_step_by_step);
+	tcase_add_test(t, a_start_looks_for_who_starts_now_and_waits_for_nobody);
 	return check_main("straight", t);
 }
