@@ -26,7 +26,6 @@
 
 #define PHASE_US 0.4           /* Measured: a notification between two cores, there and seen. */
 #define TURN_US 1.4            /* Measured: one yield to another rank. */
-#define TURNS 2                /* Measured, 4 and 8 ranks on 2 cores: of each, for a wait. */
 #define MESSAGE_US 0.15        /* Guess: post, match and complete. */
 #define NETWORK_MESSAGE_US 1.0 /* Guess: likewise, through layers of a network not measured. */
 /* Measured, several machines, while the vectors fit the cache: some 70 GB/s a pass, 18 where it
@@ -40,6 +39,11 @@
 /* Measured, TCP at 1 Gbit/s, 4 hosts, 16 MiB a block: flat reduce_scatter takes 1.09 times as long
  * as a ring. A slot is free again when all peers' chunks are there: flows wait for the slowest. */
 #define JOINED_BYTES 1.05
+/* Measured, 4 and 8 ranks on 2 cores: where each sends to all at once, what has come for the ranks
+ * of a core is in no cache of it when its turn comes. So many bytes, and each takes twice as long;
+ * at most so many times as long. */
+#define FLOOD_BYTES (2.0 * (1u << 20))
+#define FLOODED_MAX 3.5
 
 #define ALIGN_BYTES 64        /* A cache line: no two ranks write one. */
 #define ALIGN_FROM_BYTES 4096 /* Per block; below it even shares matter more. */
@@ -358,6 +362,19 @@ static double apart(const struct rb_choice_facts *facts)
 	return cores > 0 && ranks > cores ? (ranks - ranks / cores) / (ranks - 1) : 1;
 }
 
+/* Ranks share cores: how many times as long a byte takes. */
+static double flooded(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+		      const struct work *work)
+{
+	double crowd = (double)facts->host_ranks / facts->cores;
+	double come = crowd * 2 * work->sent_bytes; /* In a buffer of the pair, and in scratch. */
+
+	if ((a->cost.reach != RB_REACH_ALL && a->cost.reach != RB_REACH_PAIRS) ||
+	    (a->flags & MAPPED) || rb_kind_rooted(a->kind))
+		return 1;
+	return come < (FLOODED_MAX - 1) * FLOOD_BYTES ? 1 + come / FLOOD_BYTES : FLOODED_MAX;
+}
+
 /* Of passes over memory by a core: all that share a memory have a part of it. */
 static double memory_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			const struct work *work)
@@ -373,8 +390,10 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 	crossing = own + (crossing - own) * apart(facts);
 	if (!(a->flags & (MAPPED | RB_SCHEDULE_PUT)) && node->message_byte_us > 0)
 		crossing = larger(own, node->message_byte_us - own);
-	return (work->moved_bytes - work->crossed_bytes) * larger(own, least) +
-	       work->crossed_bytes * larger(crossing, least);
+	double us = (work->moved_bytes - work->crossed_bytes) * larger(own, least) +
+		    work->crossed_bytes * larger(crossing, least);
+
+	return crowded ? us * flooded(facts, a, work) : us;
 }
 
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
@@ -388,7 +407,7 @@ static double predict_us(const struct rb_choice_facts *facts, const struct rb_al
 	double crowd = facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
 	double turn_us = facts->node.turn_us > 0 ? facts->node.turn_us : TURN_US;
 	double near_us = facts->node.latency_us > 0 ? facts->node.latency_us : PHASE_US;
-	double phase_us = near_us + (crowd > 1 ? TURNS * turn_us * crowd : 0);
+	double phase_us = near_us + (crowd > 1 ? turn_us * crowd : 0);
 	double message_us = is_measured(facts)           ? facts->network.message_us
 			    : has_network(facts)         ? NETWORK_MESSAGE_US
 			    : facts->node.message_us > 0 ? facts->node.message_us

@@ -733,12 +733,9 @@ static rubato_status profile_find(struct opening *o)
 static void waiting_find(struct opening *o)
 {
 	struct rb_setup *origin = &o->comm->origin;
-	struct rb_waiting_costs costs = { origin->wake_ns, origin->yield_ns };
 
-	o->comm->engine.waiting =
-		rb_waiting_find(&costs, o->here.ranks, o->here.cores, o->comm->config->spin.number);
-	origin->wake_ns = costs.wake_ns;
-	origin->yield_ns = costs.yield_ns;
+	o->comm->engine.waiting = rb_waiting_find(&origin->wake_ns, o->here.ranks, o->here.cores,
+						  o->comm->config->spin.number);
 }
 
 /* Ranks that sleep may be left on one core, and those that yield be more on one than on others. */

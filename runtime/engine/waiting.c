@@ -6,9 +6,9 @@
  * the next one costs: having waited as long as that costs, one has lost at most as much again by
  * not having gone on at once. With a core for each rank, poll for several wake-ups' time, for
  * nobody else wants the core. With more ranks than cores, polling keeps the awaited rank from
- * running: poll for one yield's time, for the peer may be on the other core, then yield. Either way
- * sleep when nothing has come for long; where polls keep finding nothing, they get shorter. Both
- * costs are measured, the yield's only where it counts, when a communicator opens.
+ * running, or another one with something to do: yield after each poll. Either way sleep when
+ * nothing has come for long; where polls keep finding nothing, they get shorter. What a wake-up
+ * costs is measured when a communicator opens.
  *
  * What comes over a network takes its latency at least, and an answer twice that: with a core for
  * each rank, poll for some of them, or every answer is awaited asleep, and the wake-up comes on
@@ -41,10 +41,7 @@
 #define EMPTY_SHARE 16 /* Guess: of the usual length: some 5 us. */
 
 #define YIELD_BATCHES 8
-#define YIELDS 32 /* In a batch. */
-#define YIELD_NS_MIN 100
-#define YIELD_NS_MAX 1500          /* More is somebody else's turn, not a yield. */
-#define YIELD_NS_DEFAULT 700       /* Where it cannot be measured: that of the machine in docs/. */
+#define YIELDS 32                  /* In a batch. */
 #define YIELD_TRIAL_NS_MAX 5000000 /* Other ranks may have the core all the while. */
 
 struct echo {
@@ -79,7 +76,7 @@ static void *echo_main(void *arg)
 }
 
 /* The fastest of some round trips between two sleeping threads, halved; bounded. */
-static uint64_t wake_measure(void)
+uint64_t rb_waiting_measure(void)
 {
 	struct echo echo = { 0 };
 	struct rb_thread thread;
@@ -165,51 +162,29 @@ uint64_t rb_waiting_turn_ns(void)
 	return turns.best_ns / 2;
 }
 
-static uint64_t yield_measure(void)
-{
-	uint64_t yield_ns = rb_waiting_turn_ns();
-
-	if (yield_ns == 0)
-		return YIELD_NS_DEFAULT;
-	return yield_ns < YIELD_NS_MIN   ? YIELD_NS_MIN
-	       : yield_ns > YIELD_NS_MAX ? YIELD_NS_MAX
-					 : yield_ns;
-}
-
 /* ---- The choice ---- */
 
-void rb_waiting_measure(bool crowded, struct rb_waiting_costs *costs)
-{
-	if (costs->wake_ns == 0)
-		costs->wake_ns = wake_measure();
-	if (costs->yield_ns == 0 && crowded)
-		costs->yield_ns = yield_measure();
-}
-
-struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t host_ranks,
-				    uint32_t cores)
+struct rb_waiting rb_waiting_choose(uint64_t wake_ns, uint32_t host_ranks, uint32_t cores)
 {
 	if (host_ranks <= cores)
-		return (struct rb_waiting) { .spin_ns = SPIN_WAKEUPS * costs->wake_ns,
-					     .yield_ns = 0 };
-	return (struct rb_waiting) { .spin_ns = costs->yield_ns,
-				     .yield_ns = YIELD_WAKEUPS * costs->wake_ns };
+		return (struct rb_waiting) { .spin_ns = SPIN_WAKEUPS * wake_ns, .yield_ns = 0 };
+	return (struct rb_waiting) { .spin_ns = 0, .yield_ns = YIELD_WAKEUPS * wake_ns };
 }
 
-struct rb_waiting rb_waiting_find(struct rb_waiting_costs *costs, uint32_t host_ranks,
-				  uint32_t cores, uint64_t forced_ns)
+struct rb_waiting rb_waiting_find(uint64_t *wake_ns, uint32_t host_ranks, uint32_t cores,
+				  uint64_t forced_ns)
 {
 	struct rb_waiting waiting = { .spin_ns = forced_ns, .yield_ns = 0, .forced = true };
 
 	if (forced_ns > 0)
 		return waiting;
-	rb_waiting_measure(host_ranks > cores, costs);
-	waiting = rb_waiting_choose(costs, host_ranks, cores);
+	if (*wake_ns == 0)
+		*wake_ns = rb_waiting_measure();
+	waiting = rb_waiting_choose(*wake_ns, host_ranks, cores);
 	RB_LOG(RB_LOG_INFO,
-	       "waiting: %u ranks on %u cores, a wake-up takes %llu ns, a yield %llu: polls for "
-	       "%llu ns, yields for %llu",
-	       host_ranks, cores, (unsigned long long)costs->wake_ns,
-	       (unsigned long long)costs->yield_ns, (unsigned long long)waiting.spin_ns,
+	       "waiting: %u ranks on %u cores, a wake-up takes %llu ns: polls for %llu ns, yields "
+	       "for %llu",
+	       host_ranks, cores, (unsigned long long)*wake_ns, (unsigned long long)waiting.spin_ns,
 	       (unsigned long long)waiting.yield_ns);
 	return waiting;
 }

@@ -13,15 +13,10 @@ struct rb_waiting {        /* From the costs of this machine. */
 	bool forced;       /* As it is, whatever sleeps teach. */
 };
 
-struct rb_waiting_costs {
-	uint64_t wake_ns;  /* From waking a sleeper until it runs; 0: not measured. */
-	uint64_t yield_ns; /* From one thread of a core to another; 0: not measured. */
-};
-/* What is 0; crowded: the yield, too. Takes about a millisecond. */
-void rb_waiting_measure(bool crowded, struct rb_waiting_costs *costs);
+/* From waking a sleeper until it runs. Takes about half a millisecond. */
+uint64_t rb_waiting_measure(void);
 /* Pure: for host_ranks that share `cores`. */
-struct rb_waiting rb_waiting_choose(const struct rb_waiting_costs *costs, uint32_t host_ranks,
-				    uint32_t cores);
+struct rb_waiting rb_waiting_choose(uint64_t wake_ns, uint32_t host_ranks, uint32_t cores);
 /* While a network's latency is measured, which a sleep would add to. */
 void rb_waiting_unknown(struct rb_waiting *waiting);
 /* Ranks are awaited over a network, too, which takes so long one way; 0: not known. */
@@ -35,9 +30,9 @@ uint64_t rb_waiting_spin_ns(const struct rb_waiting *waiting);
 bool rb_waiting_in_vain(const struct rb_waiting *waiting);
 void rb_waiting_found(struct rb_waiting *waiting);
 void rb_waiting_slept(struct rb_waiting *waiting, uint64_t slept_ns);
-/* Measures what *costs does not say, and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken as it
- * is. */
-struct rb_waiting rb_waiting_find(struct rb_waiting_costs *costs, uint32_t host_ranks,
-				  uint32_t cores, uint64_t forced_ns);
+/* Measures what *wake_ns does not say (0), and chooses; forced_ns > 0 is RUBATO_SPIN, and is taken
+ * as it is. */
+struct rb_waiting rb_waiting_find(uint64_t *wake_ns, uint32_t host_ranks, uint32_t cores,
+				  uint64_t forced_ns);
 
 #endif

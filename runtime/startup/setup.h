@@ -33,10 +33,10 @@ struct rb_setup {
 	bool profiled; /* Of these is what a profile says (RUBATO_PROFILE), */
 	/* and what was measured when this, or a parent, was made: of links, of nodes. */
 	bool measured, node_measured;
-	uint64_t wake_ns, yield_ns; /* Of waiting, likewise: runtime/engine/waiting.h. */
-	bool devices_known;         /* A parent's: */
-	int cuda;      /* RB_CUDA_OFF, RB_CUDA_AUTO, or the number of the CUDA device. */
-	void *backend; /* rb_transport_options.backend: the simulator's cluster. */
+	uint64_t wake_ns;   /* Of waiting, likewise: runtime/engine/waiting.h. */
+	bool devices_known; /* A parent's: */
+	int cuda;           /* RB_CUDA_OFF, RB_CUDA_AUTO, or the number of the CUDA device. */
+	void *backend;      /* rb_transport_options.backend: the simulator's cluster. */
 };
 
 #endif

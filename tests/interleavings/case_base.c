@@ -67,8 +67,8 @@ const struct explore_case case_lock = {
 
 static void waiting_body(void *world)
 {
-	struct rb_waiting_costs costs = { 0 };
-	struct rb_waiting waiting = rb_waiting_find(&costs, 2, 2, 0);
+	uint64_t wake_ns = 0;
+	struct rb_waiting waiting = rb_waiting_find(&wake_ns, 2, 2, 0);
 
 	(void)world;
 	explore_expect(waiting.spin_ns > 0 && waiting.yield_ns == 0, "spins %llu ns, yields %llu",
