@@ -39,8 +39,8 @@
 /* Measured, TCP at 1 Gbit/s, 4 hosts, 16 MiB a block: flat reduce_scatter takes 1.09 times as long
  * as a ring. A slot is free again when all peers' chunks are there: flows wait for the slowest. */
 #define JOINED_BYTES 1.05
-/* Measured, 4 and 8 ranks on 2 cores: where each sends to all at once, what has come for the ranks
- * of a core is in no cache of it when its turn comes. So many bytes, and each takes twice as long;
+/* Measured, 4 and 8 ranks on 2 cores: where messages come from many, those for the ranks of a
+ * core are in no cache of it when their turn comes. So many bytes, and each takes twice as long;
  * at most so many times as long. */
 #define FLOOD_BYTES (2.0 * (1u << 20))
 #define FLOODED_MAX 3.5
@@ -369,8 +369,7 @@ static double flooded(const struct rb_choice_facts *facts, const struct rb_algor
 	double crowd = (double)facts->host_ranks / facts->cores;
 	double come = crowd * 2 * work->sent_bytes; /* In a buffer of the pair, and in scratch. */
 
-	if ((a->cost.reach != RB_REACH_ALL && a->cost.reach != RB_REACH_PAIRS) ||
-	    (a->flags & MAPPED) || rb_kind_rooted(a->kind))
+	if (a->cost.reach == RB_REACH_NEXT || (a->flags & MAPPED) || rb_kind_rooted(a->kind))
 		return 1;
 	return come < (FLOODED_MAX - 1) * FLOOD_BYTES ? 1 + come / FLOOD_BYTES : FLOODED_MAX;
 }
