@@ -28,6 +28,7 @@ def bench(*words, env=None):
 
 class Results(unittest.TestCase):
     def test_every_operation_type_and_operator_is_right(self):
+        wider = 0
         for op in OPS:
             with self.subTest(op):
                 sizes = ["-b", 4, "-e", "96K", "-f", 37]
@@ -35,6 +36,8 @@ class Results(unittest.TestCase):
                 code, said, err = bench(op, "-n", 3, *sizes, *kinds, *FEW)
                 self.assertEqual((code, err), (0, ""))
                 self.assertEqual((said["ranks"], said["version"].count(".")), (3, 2))
+                wider += sum(row["time_us"]["slowest"] < row["time_us"]["whole"]
+                             for row in said["results"])
                 types = {(row["type"], row["redop"]) for row in said["results"]}
                 reduces = op in REDUCING
                 self.assertEqual(len(types), 60 if reduces else 12)
@@ -49,6 +52,7 @@ class Results(unittest.TestCase):
                     self.assertLessEqual(times["min"], times["slowest"])
                     # An iteration's own times lie within it, so the medians do, too.
                     self.assertLessEqual(times["slowest"], times["whole"])
+        self.assertGreater(wider, 0) # Ranks do not all begin when the slowest one does.
 
     def test_both_buffers(self):
         for buffers in ("plain", "registered"):

@@ -118,7 +118,7 @@ struct bench_case { /* One cell of the table to be. */
 struct bench_result {
 	bool ran; /* false: not wanted, or the algorithm cannot run here. */
 	double median_us, mean_us, min_us, p90_us, p99_us, max_us, slowest_us;
-	double whole_us;                       /* NAN: the ranks run on several machines. */
+	double whole_us;                       /* NAN: the ranks have several clocks. */
 	uint64_t wrong;                        /* Elements, over all ranks and iterations. */
 	struct ratio_figures over, whole_over; /* A peer's: our time over its time. */
 };
@@ -133,7 +133,7 @@ struct bench {
 	struct peer_time *times, *all_times; /* iterations; rank_count * iterations. */
 	double *sorted;                      /* iterations */
 	double *means, *wholes;              /* iterations, in order: of ours. */
-	bool one_host;
+	bool one_clock;
 	uint64_t *counts; /* Of the v-variants. */
 	struct bench_peers peers;
 };

@@ -85,6 +85,24 @@ static bool on_one_host(const struct bench *bench)
 	return same;
 }
 
+/* All have begun a barrier before any has left it: else their clocks differ, as containers' may. */
+static bool on_one_clock(const struct bench *bench)
+{
+	struct peer_time own = { .begin_us = now_us() };
+	struct peer_time *all = memory(bench->rank_count * sizeof(*all));
+	double begin = 0, end = INFINITY;
+
+	bench_check(bench, rubato_barrier(bench->comm), "barrier");
+	own.end_us = now_us();
+	bench_check(bench, rubato_allgather(bench->comm, &own, all, 2, RUBATO_FLOAT64), "clocks");
+	for (uint32_t r = 0; r < bench->rank_count; r++) {
+		begin = fmax(begin, all[r].begin_us);
+		end = fmin(end, all[r].end_us);
+	}
+	free(all);
+	return begin <= end;
+}
+
 void bench_open(struct bench *bench, const struct bench_options *options)
 {
 	rubato_options init = RUBATO_OPTIONS_INIT;
@@ -136,7 +154,7 @@ void bench_open(struct bench *bench, const struct bench_options *options)
 	bench->wholes = memory(options->iterations * sizeof(double));
 	bench->all_times =
 		memory(bench->rank_count * (size_t)options->iterations * sizeof(*bench->times));
-	bench->one_host = on_one_host(bench);
+	bench->one_clock = on_one_clock(bench) && on_one_host(bench);
 	bench->peers = options->peers;
 	bench_peers_open(&bench->peers, bench->comm);
 }
@@ -269,6 +287,7 @@ static void iteration(const struct bench *bench, uint32_t i, double *own, double
 		      double *whole)
 {
 	double sum = 0, max = 0, begin = INFINITY, end = 0;
+	uint32_t calls = calls_of(bench->options);
 
 	for (uint32_t rank = 0; rank < bench->rank_count; rank++) {
 		const struct peer_time *t =
@@ -279,9 +298,9 @@ static void iteration(const struct bench *bench, uint32_t i, double *own, double
 		begin = fmin(begin, t->begin_us);
 		end = fmax(end, t->end_us);
 	}
-	*own = sum / bench->rank_count;
-	*slowest = max;
-	*whole = end - begin;
+	*own = sum / bench->rank_count / calls;
+	*slowest = max / calls;
+	*whole = (end - begin) / calls;
 }
 
 static double median_of(double *values, uint32_t count)
@@ -301,7 +320,7 @@ static void summarise(struct bench *bench, struct bench_result *result, double *
 		iteration(bench, i, &means[i], &sorted[i], &wholes[i]);
 	result->slowest_us = median_of(sorted, count);
 	memcpy(sorted, wholes, count * sizeof(double));
-	result->whole_us = bench->one_host ? median_of(sorted, count) : NAN;
+	result->whole_us = bench->one_clock ? median_of(sorted, count) : NAN;
 	memcpy(sorted, means, count * sizeof(double));
 	result->median_us = median_of(sorted, count);
 	result->mean_us = 0;
@@ -358,9 +377,7 @@ static rubato_status slice(struct bench *bench, const struct bench_case *what,
 		if (status != RUBATO_OK)
 			return status;
 		if (i >= warmups)
-			bench->times[first + i - warmups] =
-				(struct peer_time) { begin,
-						     begin + (finish - begin) / calls->count };
+			bench->times[first + i - warmups] = (struct peer_time) { begin, finish };
 		/* Where ranks share cores, checking would keep slower ranks from their
 		 * operation. */
 		bench_check(bench, rubato_barrier(bench->comm), "barrier");
@@ -443,7 +460,7 @@ static void led_close(struct bench *bench, struct led *led, struct bench_result 
 		summarise(bench, result, led->means, led->wholes);
 		result->wrong = led->wrong;
 		result->over = ratio(bench, bench->means, led->means);
-		if (bench->one_host)
+		if (bench->one_clock)
 			result->whole_over = ratio(bench, bench->wholes, led->wholes);
 	}
 	free(led->times);
