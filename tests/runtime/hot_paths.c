@@ -23,6 +23,8 @@ struct calls {
 	rubato_comm *comm;
 	double in, out[2];
 	rubato_op *op, *send, *recv;
+	rubato_partial *rounds;
+	uint64_t step;
 	uint32_t root;
 };
 
@@ -74,14 +76,42 @@ static rubato_status exchange(struct calls *c)
 	return err == RUBATO_OK ? rubato_wait(c->send, RUBATO_TIMEOUT_DEFAULT) : err;
 }
 
+/* A round of all ranks: what is committed is collected, and then there is no more. */
+static rubato_status partial(struct calls *c)
+{
+	void *lease;
+	const void *result = NULL;
+	rubato_status err = rubato_partial_acquire(c->rounds, &lease);
+
+	if (err == RUBATO_OK)
+		err = rubato_partial_commit(c->rounds, c->step++, 1);
+	if (err == RUBATO_OK)
+		err = rubato_partial_collect_view(c->rounds, &result, NULL, RUBATO_TIMEOUT_DEFAULT);
+	if (err == RUBATO_OK)
+		err = rubato_partial_release(c->rounds);
+	if (err == RUBATO_OK)
+		err = rubato_partial_collect_view(c->rounds, &result, NULL, RUBATO_TIMEOUT_DEFAULT);
+	return err == RUBATO_OK && result != NULL ? RUBATO_ERR_INTERNAL : err;
+}
+
 static const struct {
 	const char *name;
 	rubato_status (*call)(struct calls *c);
 } all[] = {
 	{ "allreduce", allreduce }, { "barrier", barrier },       { "broadcast", broadcast },
 	{ "allgather", allgather }, { "persistent", persistent }, { "sendrecv", sendrecv },
-	{ "exchange", exchange },
+	{ "exchange", exchange },   { "partial", partial },
 };
+
+/* Only where it is called: messages of its rounds may come at any time, and are polled for. */
+static rubato_status rounds_make(struct calls *c)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+
+	options.policy = RUBATO_POLICY_QUORUM;
+	options.quorum = rubato_size(c->comm);
+	return rubato_partial_create(c->comm, 1, RUBATO_FLOAT32, RUBATO_SUM, &options, &c->rounds);
+}
 
 int main(int argc, char **argv)
 {
@@ -95,7 +125,11 @@ int main(int argc, char **argv)
 		k++;
 	if (argc != 3 || k == sizeof(all) / sizeof(all[0]))
 		return fprintf(stderr, "hot_paths: CALL TIMES\n"), 2;
-	if (rubato_init(&c.comm, NULL) != RUBATO_OK ||
+	if (rubato_init(&c.comm, NULL) != RUBATO_OK)
+		return fprintf(stderr, "%s\n", rubato_error_text()), 1;
+	if (all[k].call == partial)
+		err = rounds_make(&c);
+	if (err != RUBATO_OK ||
 	    rubato_op_allreduce(c.comm, &c.in, c.out, 1, RUBATO_FLOAT64, RUBATO_SUM, &c.op) !=
 		    RUBATO_OK ||
 	    rubato_op_send(c.comm, &c.in, 1, RUBATO_FLOAT64, rubato_rank(c.comm) ^ 1, 1, &c.send) !=
@@ -119,5 +153,7 @@ int main(int argc, char **argv)
 	rubato_op_free(c.op);
 	rubato_op_free(c.send);
 	rubato_op_free(c.recv);
-	return rubato_finalize(c.comm) == RUBATO_OK ? 0 : 1;
+	if (c.rounds != NULL)
+		err = rubato_partial_free(c.rounds);
+	return err == RUBATO_OK && rubato_finalize(c.comm) == RUBATO_OK ? 0 : 1;
 }

@@ -33,7 +33,8 @@ WAITING = {
     "shm_disarm", "rb_unmatched_look", "look_for", "shm_unmatched", "rb_match_visit", "write",
     "read", "rb_shm_doorbell", "__pthread_enable_asynccancel", "__pthread_disable_asynccancel",
     "rb_engine_next_timer", "pollers_poll", "sleeping_next", "first_polls", "executors_busy",
-    "rb_engine_linger", "glance", "rb_shm_here",
+    "rb_engine_linger", "glance", "rb_shm_here", "timer_poll", "runs_poll", "runs_post",
+    "receives_post",
 }
 
 # Instructions a call, outside of waiting, in the plain build (assertions on, -O3).
@@ -45,6 +46,7 @@ INSTRUCTIONS = {
     "persistent": 790,
     "sendrecv": 980,
     "exchange": 1020,
+    "partial": 9500,
 }
 TWINS = {"persistent": "allreduce"}
 # Sleeps a call, of the rank that sleeps most; more ranks than cores.
