@@ -34,6 +34,17 @@ struct rb_protocol_event {
 	uint8_t message[RB_PROTOCOL_MESSAGE_BYTES];
 };
 
+/* An event without a message: that is left as it is, since to zero it costs more than all else. */
+static inline void rb_protocol_event_set(struct rb_protocol_event *event,
+					 enum rb_protocol_event_kind kind, uint32_t peer,
+					 uint64_t value, uint64_t now_ns)
+{
+	event->kind = kind;
+	event->peer = peer;
+	event->value = value;
+	event->now_ns = now_ns;
+}
+
 enum rb_protocol_act {
 	RB_PROTOCOL_SEND,     /* message to peer */
 	RB_PROTOCOL_SEND_ALL, /* message to all ranks but this one and those the transport lost */
@@ -55,14 +66,17 @@ struct rb_protocol_actions {
 	struct rb_protocol_action item[RB_PROTOCOL_ACTIONS_MAX];
 };
 
-/* The next free action, zeroed. */
+/* The next free action, zeroed but for its message. */
 static inline struct rb_protocol_action *rb_protocol_action_add(struct rb_protocol_actions *out,
 								enum rb_protocol_act act)
 {
 	RB_ASSERT(out->count < RB_PROTOCOL_ACTIONS_MAX);
 	struct rb_protocol_action *action = &out->item[out->count++];
 
-	*action = (struct rb_protocol_action) { .act = act };
+	action->act = act;
+	action->peer = 0;
+	action->value = 0;
+	action->status = RUBATO_OK;
 	return action;
 }
 

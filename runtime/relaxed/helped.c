@@ -127,16 +127,15 @@ static void take(struct rb_helper *helper, const struct rb_protocol_event *event
 }
 
 static void driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
-			 const struct rb_protocol_event *event)
+			 struct rb_protocol_event *event)
 {
 	struct rb_helper *helper = driver->owner;
-	struct rb_protocol_event current;
 
-	if (!rb_protocol_begin(engine, driver, event, &current))
+	if (!rb_protocol_begin(engine, driver, event))
 		return;
 	do
-		take(helper, &current);
-	while (rb_protocol_next(engine, driver, &current));
+		take(helper, event);
+	while (rb_protocol_next(engine, driver, event));
 }
 
 /* Poison: nobody is named any more. */

@@ -161,8 +161,9 @@ static void phase_clock(struct rubato_partial *p, uint64_t now_ns, bool turned)
 /* `value` is the RUN action's. */
 static void run_over(struct rb_engine *engine, const struct rb_run *run, uint64_t value)
 {
-	struct rb_protocol_event event = { .kind = RB_PROTOCOL_RUN_DONE, .value = value };
+	struct rb_protocol_event event;
 
+	rb_protocol_event_set(&event, RB_PROTOCOL_RUN_DONE, 0, value, 0);
 	if (run->status == RUBATO_OK)
 		rb_partial_event(run->owner, &event);
 	else if (run->status != RUBATO_ERR_PEER) /* Else the machine is about to hear of a loss. */
@@ -389,41 +390,39 @@ static void action_do(struct rubato_partial *p, const struct rb_protocol_action 
 	}
 }
 
-void rb_partial_event(struct rubato_partial *p, const struct rb_protocol_event *event)
+void rb_partial_event(struct rubato_partial *p, struct rb_protocol_event *event)
 {
 	struct rb_engine *engine = &p->comm->engine;
-	struct rb_protocol_event current;
 	struct rb_protocol_actions actions;
 
-	if (!rb_protocol_begin(engine, &p->driver, event, &current))
+	if (!rb_protocol_begin(engine, &p->driver, event))
 		return;
 	do {
 		actions.count = 0;
-		rb_rounds_step(p->machine, &current, &actions);
-		if (current.kind == RB_PROTOCOL_START && current.value == RB_ROUNDS_COMMIT)
+		rb_rounds_step(p->machine, event, &actions);
+		if (event->kind == RB_PROTOCOL_START && event->value == RB_ROUNDS_COMMIT)
 			settle(p);
-		phase_clock(p, current.now_ns, current.kind == RB_PROTOCOL_RUN_DONE);
+		phase_clock(p, event->now_ns, event->kind == RB_PROTOCOL_RUN_DONE);
 		RB_ASSERT_DEAR(rb_rounds_valid(p->machine));
 		for (uint32_t i = 0; i < actions.count; i++)
 			action_do(p, &actions.item[i]);
-	} while (rb_protocol_next(engine, &p->driver, &current));
+	} while (rb_protocol_next(engine, &p->driver, event));
 }
 
 void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
 		     size_t argument_bytes, uint64_t now_ns)
 {
-	struct rb_protocol_event event = { .kind = RB_PROTOCOL_START,
-					   .value = call,
-					   .now_ns = now_ns };
+	struct rb_protocol_event event;
 
 	RB_ASSERT(argument_bytes <= sizeof(event.message));
+	rb_protocol_event_set(&event, RB_PROTOCOL_START, 0, call, now_ns);
 	if (argument_bytes > 0)
 		memcpy(event.message, argument, argument_bytes);
 	rb_partial_event(p, &event);
 }
 
 void rb_partial_driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
-			     const struct rb_protocol_event *event)
+			     struct rb_protocol_event *event)
 {
 	(void)engine;
 	rb_partial_event(driver->owner, event);

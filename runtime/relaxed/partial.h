@@ -183,14 +183,14 @@ enum rb_partial_tag {
 struct rb_tag rb_partial_run_tag(const struct rubato_partial *p, enum rb_partial_tag which,
 				 uint64_t instance);
 
-/* One event, and what comes of it, however much that is. */
-void rb_partial_event(struct rubato_partial *p, const struct rb_protocol_event *event);
+/* One event, and what comes of it, however much that is: *event is written on. */
+void rb_partial_event(struct rubato_partial *p, struct rb_protocol_event *event);
 /* The same, of a call of the application's that began at now_ns; 0: now. */
 void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
 		     size_t argument_bytes, uint64_t now_ns);
 /* For the driver. */
 void rb_partial_driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
-			     const struct rb_protocol_event *event);
+			     struct rb_protocol_event *event);
 void rb_partial_driver_ended(struct rb_engine *engine, struct rb_protocol_driver *driver);
 /* into = op(into, from), or op(from, into). `residual`: of the application's thread, or NULL. On a
  * device: without the lock, by the application's thread; elsewhere it cannot fail. */

@@ -174,7 +174,7 @@ static void receive_take(struct rb_engine *engine, struct rb_protocol_peer *peer
 	struct rb_protocol_driver *driver = peer->driver;
 
 	do {
-		struct rb_protocol_event event = { .kind = RB_PROTOCOL_MESSAGE, .peer = rank };
+		struct rb_protocol_event event;
 
 		if (peer->receive->request.status != RUBATO_OK)
 			return; /* Lost: the failure event tells. */
@@ -183,6 +183,7 @@ static void receive_take(struct rb_engine *engine, struct rb_protocol_peer *peer
 			driver->finished = --driver->unfinished == 0;
 			return;
 		}
+		rb_protocol_event_set(&event, RB_PROTOCOL_MESSAGE, rank, 0, 0);
 		memcpy(event.message, peer->message, sizeof(event.message));
 		driver->event(engine, driver, &event);
 	} while (!receive_post(engine, peer, rank));
@@ -234,7 +235,8 @@ static bool queue_add(struct rb_protocol_driver *driver, const struct rb_protoco
 		queued = malloc(sizeof(*queued));
 	if (queued == NULL)
 		return false;
-	*queued = (struct rb_protocol_queued) { .event = *event };
+	queued->next = NULL;
+	queued->event = *event;
 	*(driver->queue_last != NULL ? &driver->queue_last->next : &driver->queue_first) = queued;
 	driver->queue_last = queued;
 	return true;
@@ -266,7 +268,7 @@ static uint64_t time_of(struct rb_engine *engine, struct rb_protocol_driver *dri
 }
 
 bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driver,
-		       const struct rb_protocol_event *event, struct rb_protocol_event *current)
+		       struct rb_protocol_event *event)
 {
 	if (dead(engine, driver))
 		return false;
@@ -276,17 +278,16 @@ bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driv
 		return false;
 	}
 	driver->stepping = true;
-	*current = *event;
-	current->now_ns = time_of(engine, driver, event->now_ns);
+	event->now_ns = time_of(engine, driver, event->now_ns);
 	return true;
 }
 
 bool rb_protocol_next(struct rb_engine *engine, struct rb_protocol_driver *driver,
-		      struct rb_protocol_event *current)
+		      struct rb_protocol_event *event)
 {
-	driver->stepping = queue_take(driver, current) && !dead(engine, driver);
+	driver->stepping = queue_take(driver, event) && !dead(engine, driver);
 	if (driver->stepping) /* It has waited for what took its time. */
-		current->now_ns = time_of(engine, driver, 0);
+		event->now_ns = time_of(engine, driver, 0);
 	return driver->stepping;
 }
 

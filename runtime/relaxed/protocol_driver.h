@@ -10,9 +10,10 @@ struct rb_protocol_driver {
 	/* Set by the owner before rb_protocol_open. */
 	const char *name; /* Of the protocol: for errors. */
 	uint64_t number;  /* The same on every rank, and no other driver's, ever. */
-	/* A message, the time asked for, or a loss: the owner steps its machine. */
+	/* A message, the time asked for, or a loss: the owner steps its machine. The event is the
+	 * owner's to write on. */
 	void (*event)(struct rb_engine *engine, struct rb_protocol_driver *driver,
-		      const struct rb_protocol_event *event);
+		      struct rb_protocol_event *event);
 	/* Poison has ended the machine: there are no more events. */
 	void (*ended)(struct rb_engine *engine, struct rb_protocol_driver *driver);
 	/* Whether messages may come from `peer` before a rank is lost; NULL: from all. */
@@ -46,15 +47,15 @@ void rb_protocol_close(struct rb_engine *engine, struct rb_protocol_driver *driv
 
 /*
  * A machine is never entered twice. For every event, its own (START, RUN_DONE) too, the owner asks
- * rb_protocol_begin, and steps the machine with *current: the event, and the time, which the event
- * may have from a moment ago (0: it has not). false: it is
- * over; or it is at work, and the event waits. After the step, and all that it asked for, comes
- * rb_protocol_next, with the next one that has waited meanwhile; false: there is none.
+ * rb_protocol_begin, which sets its time, unless it has one from a moment ago (0: it has not), and
+ * steps the machine with it. false: the machine is over; or it is at work, and the event waits.
+ * After the step, and all that it asked for, comes rb_protocol_next, which writes the next one that
+ * has waited meanwhile over it; false: there is none.
  */
 bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driver,
-		       const struct rb_protocol_event *event, struct rb_protocol_event *current);
+		       struct rb_protocol_event *event);
 bool rb_protocol_next(struct rb_engine *engine, struct rb_protocol_driver *driver,
-		      struct rb_protocol_event *current);
+		      struct rb_protocol_event *event);
 /* SEND, SEND_ALL or WAKE; the others are the owner's to carry out. */
 void rb_protocol_carry_out(struct rb_engine *engine, struct rb_protocol_driver *driver,
 			   const struct rb_protocol_action *action);

@@ -182,6 +182,8 @@ static void acts_note(struct world *w, uint32_t r, const struct rb_protocol_acti
 		uint64_t words[RB_PROTOCOL_MESSAGE_BYTES / 8];
 
 		acts = rb_mix(acts ^ rb_mix(action->value * 8 + action->act) ^ action->peer);
+		if (action->act != RB_PROTOCOL_SEND && action->act != RB_PROTOCOL_SEND_ALL)
+			continue; /* It has no message. */
 		memcpy(words, action->message, sizeof(words));
 		for (size_t k = 0; k < sizeof(words) / sizeof(words[0]); k++)
 			acts = rb_mix(acts ^ words[k]);

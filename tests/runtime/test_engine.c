@@ -842,18 +842,17 @@ static bool herald_valid(const struct herald *h)
 }
 
 static void herald_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
-			 const struct rb_protocol_event *event)
+			 struct rb_protocol_event *event)
 {
 	struct herald *h = driver->owner;
-	struct rb_protocol_event current;
 	struct rb_protocol_actions actions;
 
-	if (!rb_protocol_begin(engine, driver, event, &current))
+	if (!rb_protocol_begin(engine, driver, event))
 		return;
 	do {
 		actions.count = 0;
 		RB_ASSERT(herald_valid(h));
-		herald_step(h, &current, &actions);
+		herald_step(h, event, &actions);
 		RB_ASSERT(herald_valid(h));
 		for (uint32_t i = 0; i < actions.count; i++) {
 			if (actions.item[i].act == RB_PROTOCOL_DONE)
@@ -861,7 +860,7 @@ static void herald_event(struct rb_engine *engine, struct rb_protocol_driver *dr
 			else
 				rb_protocol_carry_out(engine, driver, &actions.item[i]);
 		}
-	} while (rb_protocol_next(engine, driver, &current));
+	} while (rb_protocol_next(engine, driver, event));
 }
 
 static void herald_ended(struct rb_engine *engine, struct rb_protocol_driver *driver)
