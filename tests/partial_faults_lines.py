@@ -276,7 +276,7 @@ LINES = [
      [(CREATE, "if ([[p->vector.op != RUBATO_SUM && p->vector.op != RUBATO_AVG]])", "false")]),
     ("create: work begins with the clock", 2,
      [(CREATE, "p->clocks.work_since_ns = rb_engine_now(engine);", ";")]),
-    ("driver: no timer", 5, [(DRIVER, "driver->wake_ns = action->value;", ";")]),
+    ("driver: no timer", 5, [(DRIVER, "wake_set(engine, driver, action->value);", ";")]),
     ("engine: the next timer is the last", 160,
      [(ENGINE, "next = [[at < next ? at : next]];", "at")]),
     # Lagged.

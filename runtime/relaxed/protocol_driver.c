@@ -33,6 +33,15 @@ struct rb_protocol_outgoing { /* A message on its way. */
 	uint8_t message[RB_PROTOCOL_MESSAGE_BYTES];
 };
 
+/* While it has a time to wake up at, it is polled. */
+static void wake_set(struct rb_engine *engine, struct rb_protocol_driver *driver, uint64_t at_ns)
+{
+	RB_ASSERT(RB_IMPLIES(driver->wake_ns != UINT64_MAX, engine->polled > 0));
+	engine->polled -= driver->wake_ns != UINT64_MAX;
+	engine->polled += at_ns != UINT64_MAX;
+	driver->wake_ns = at_ns;
+}
+
 /* The driver's own: no machine says this. */
 static const uint8_t last_message[RB_PROTOCOL_MESSAGE_BYTES] = { 0xff, 0xff, 0xff, 0xff };
 
@@ -216,7 +225,7 @@ void rb_protocol_carry_out(struct rb_engine *engine, struct rb_protocol_driver *
 				message_send(engine, driver, r, action->message);
 		break;
 	case RB_PROTOCOL_WAKE:
-		driver->wake_ns = action->value;
+		wake_set(engine, driver, action->value);
 		break;
 	case RB_PROTOCOL_RUN:
 	case RB_PROTOCOL_DONE:
@@ -358,6 +367,7 @@ void rb_protocol_close(struct rb_engine *engine, struct rb_protocol_driver *driv
 	rb_engine_remove_poller(engine, &driver->poller);
 	if (driver->peers == NULL)
 		return;
+	wake_set(engine, driver, UINT64_MAX);
 	outgoing_flush(engine, driver);
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
 		struct rb_slot *receive = driver->peers[r].receive;
@@ -402,7 +412,7 @@ static bool timer_poll(struct rb_engine *engine, struct rb_poller *poller)
 	/* A look at the clock costs more than the first. */
 	if (driver->wake_ns == UINT64_MAX || driver->wake_ns > rb_engine_now(engine))
 		return false;
-	driver->wake_ns = UINT64_MAX;
+	wake_set(engine, driver, UINT64_MAX);
 	driver->event(engine, driver, &event);
 	return true;
 }
@@ -445,7 +455,6 @@ static void poisoned(struct rb_engine *engine, struct rb_poller *poller, rubato_
 
 static const struct rb_poller_ops poller_ops = {
 	.order = RB_POLLER_PROTOCOL,
-	.polled = true,
 	.poll = timer_poll,
 	.next_ns = timer_next,
 	.concerned = is_surviving,
