@@ -377,7 +377,7 @@ static uint32_t next_find(const struct rb_rounds *m)
 	uint64_t end = m->results.limit < m->round ? m->results.limit : m->round;
 	uint32_t found = RB_ROUNDS_NO_SLOT;
 
-	if (takes_own(m) && !m->results.own_due && !is_flushing(m))
+	if (m->results.next >= end || (takes_own(m) && !m->results.own_due && !is_flushing(m)))
 		return RB_ROUNDS_NO_SLOT;
 	for (uint32_t i = 0; i < m->results.slot_count; i++) {
 		if (m->results.kept[i] < m->results.next || m->results.kept[i] >= end)
@@ -521,6 +521,13 @@ static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 	}
 }
 
+/* Whether a call cannot matter to rounds: what is collected makes room for who has not joined. */
+static bool is_private(const struct rb_rounds *m, uint64_t call)
+{
+	return (call == RB_ROUNDS_COLLECT || call == RB_ROUNDS_LOOK || call == RB_ROUNDS_RELEASE) &&
+	       !rb_rounds_is_over(m) && (m->is_joined || rb_rounds_is_idle(m));
+}
+
 static void message(struct rb_rounds *m, const struct rb_protocol_event *event,
 		    struct rb_protocol_actions *out)
 {
@@ -546,6 +553,8 @@ void rb_rounds_step(struct rb_rounds *m, const struct rb_protocol_event *event,
 	switch (event->kind) {
 	case RB_PROTOCOL_START:
 		call(m, event);
+		if (is_private(m, event->value))
+			return;
 		break;
 	case RB_PROTOCOL_MESSAGE:
 		message(m, event, out);
@@ -676,6 +685,17 @@ rubato_contribution rb_rounds_pending(const struct rb_rounds *m)
 				       .weight = load->weight,
 				       .count = load->count,
 				       .member = load->count > 0 };
+}
+
+bool rb_rounds_is_idle(const struct rb_rounds *m)
+{
+	return m->phase == RB_ROUNDS_OPEN && !m->is_joined && m->pending.count == 0 &&
+	       !rb_rounds_is_passive(m);
+}
+
+bool rb_rounds_learns(const struct rb_rounds_config *config)
+{
+	return rb_rounds_policy_of(config)->learns;
 }
 
 bool rb_rounds_wants(const struct rb_rounds *m, bool *unread)

@@ -242,6 +242,11 @@ rubato_contribution rb_rounds_pending(const struct rb_rounds *machine);
 /* Whether the open round cannot go on without a commit or a collection of this rank's application;
  * *unread: without a collection. It should then not wait elsewhere. */
 bool rb_rounds_wants(const struct rb_rounds *machine, bool *unread);
+/* Whether this rank has nothing for the open round, and that has not opened: then COLLECT, LOOK and
+ * RELEASE lead to no action, no other phase and no wait, whenever they come. */
+bool rb_rounds_is_idle(const struct rb_rounds *machine);
+/* Whether its policy learns from durations of commits. */
+bool rb_rounds_learns(const struct rb_rounds_config *config);
 /* After DIFFERING: two ranks, and their first numbers of the era. */
 void rb_rounds_mismatch(const struct rb_rounds *machine, uint32_t ranks[2], uint64_t steps[2]);
 /* Ranks of this rank's reduction in the current round, ascending; returns how many. All of them

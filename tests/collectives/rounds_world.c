@@ -221,11 +221,33 @@ static void actions_do(struct world *w, uint32_t r, const struct rb_protocol_act
 	}
 }
 
+/* The machine passes over calls that it takes not to matter to rounds: then a look at them all must
+ * find nothing. A deadline that is over may wait for its timer. */
+static void passed_check(struct world *w, uint32_t r, const struct rb_protocol_event *event)
+{
+	const struct rb_protocol_event timer = { .kind = RB_PROTOCOL_TIMER, .now_ns = w->now };
+	struct rb_rounds *m = w->ranks[r].machine;
+	enum rb_rounds_phase phase = rb_rounds_phase_of(m);
+	struct rb_protocol_actions actions;
+
+	if (event->kind != RB_PROTOCOL_START || phase > RB_ROUNDS_REDUCING ||
+	    w->config.options.policy == RUBATO_POLICY_DEADLINE)
+		return;
+	if (event->value != RB_ROUNDS_COLLECT && event->value != RB_ROUNDS_LOOK &&
+	    event->value != RB_ROUNDS_RELEASE)
+		return;
+	actions.count = 0;
+	rb_rounds_step(m, &timer, &actions);
+	LAW(w, actions.count == 0 && rb_rounds_phase_of(m) == phase,
+	    "rank %u has passed over what call %" PRIu64 " has brought about", r, event->value);
+}
+
 void world_event(struct world *w, uint32_t r, struct rb_protocol_event *event)
 {
 	struct rank *rank = &w->ranks[r];
 	struct rb_protocol_actions actions;
 	const char *what = "";
+	bool idle = rb_rounds_is_idle(rank->machine);
 
 	actions.count = 0;
 	event->now_ns = w->now;
@@ -235,9 +257,15 @@ void world_event(struct world *w, uint32_t r, struct rb_protocol_event *event)
 	rb_rounds_step(rank->machine, event, &actions);
 	LAW(w, rb_rounds_valid(rank->machine), "rank %u is not valid", r);
 	LAW(w, !rb_broken_take(&what), "rank %u: %s", r, what);
+	passed_check(w, r, event);
 	struct rb_rounds_view view = rb_rounds_view_of(rank->machine);
 	uint64_t number = view.round;
 
+	LAW(w,
+	    RB_IMPLIES(idle && event->kind == RB_PROTOCOL_START &&
+			       event->value == RB_ROUNDS_COLLECT,
+		       view.offer != RB_ROUNDS_WAIT),
+	    "rank %u waits for a round that it has nothing for", r);
 	if (view.phase >= RB_ROUNDS_JOINING && view.phase <= RB_ROUNDS_REDUCING &&
 	    rank->opened <= number) {
 		/* Told before the actions, among which the join may be. */
