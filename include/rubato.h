@@ -791,7 +791,7 @@ typedef struct rubato_partial_stats {
 	uint64_t round_ns[4]; /* Summed over rounds: open (waiting for activation), joining,
 				 exchanging records, reducing. */
 	uint64_t wait_ns[4];  /* Of those, what the application waited in collect. */
-	uint64_t call_ns;     /* In commit, collect and release otherwise. */
+	uint64_t call_ns;     /* In commit, collect and release otherwise, to its last event. */
 } rubato_partial_stats;
 /* Local, at any time until free. Errors: ARGUMENT (size_bytes is not set). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_get_stats(rubato_partial *partial,

@@ -123,6 +123,9 @@ struct rb_partial_transfers { /* Between survivors. */
 };
 
 struct rb_partial_clocks { /* since: 0 when it is not running. */
+	/* Each call's begin matters: the policy learns from the time between a collect and the next
+	 * commit, or collecting takes time, for it decodes. */
+	bool measured;
 	uint64_t work_since_ns;
 	enum rb_rounds_phase phase;
 	uint64_t phase_since_ns, phase_ns[4];

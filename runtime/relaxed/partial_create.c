@@ -596,6 +596,7 @@ static rubato_status open_with_all(struct rubato_partial *p, uint64_t *all, enum
 	rb_engine_enter(engine);
 	*fate = err == RUBATO_OK ? FATE_MADE : FATE_TOUCHED;
 	p->clocks.work_since_ns = rb_engine_now(engine);
+	p->clocks.measured = rb_rounds_learns(&p->config) || p->vector.wire != RUBATO_WIRE_SAME;
 	if (err == RUBATO_ERR_PEER && mine == RUBATO_OK)
 		*fate = FATE_ORPHAN;
 	if (*fate == FATE_TOUCHED)

@@ -46,7 +46,7 @@ INSTRUCTIONS = {
     "persistent": 790,
     "sendrecv": 980,
     "exchange": 1020,
-    "partial": 9500,
+    "partial": 8500,
 }
 TWINS = {"persistent": "allreduce"}
 # Sleeps a call, of the rank that sleeps most; more ranks than cores.
