@@ -26,7 +26,7 @@
 struct rb_sharing {
 	/* Of each core of the job here, a processor; all zero: this rank stays where it is. */
 	uint64_t cores[RB_CPU_WORDS];
-	uint32_t share; /* Of a core: ranks. */
+	uint32_t share;           /* Of a core: ranks. */
 	uint64_t next_ns, gap_ns; /* Of tries; the gap is twice as long after each of a series. */
 	uint32_t tries;
 	uint64_t moves;
