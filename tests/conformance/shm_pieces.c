@@ -1,6 +1,7 @@
 /*
  * shm_pieces.c -- eager messages of several bulk buffers, piece by piece: what a receiver makes of
- * them while not all pieces are there. Rank 1 is nobody: its cells are written by hand.
+ * them while not all pieces are there, and a sender while not all buffers are free. Rank 1 is
+ * nobody: its cells are written by hand.
  */
 #include "conformance.h"
 
@@ -243,6 +244,57 @@ START_TEST(test_now)
 }
 END_TEST
 
+static enum rb_shm_cell_kind kind_at(const struct rb_shm_outbound *out, uint32_t position)
+{
+	return (enum rb_shm_cell_kind)(
+		atomic_load(&out->ring->cells[position % RB_SHM_CELLS].word) >> 32 & 0xffff);
+}
+
+/* A message that needs all buffers waits behind a stream that uses each as it becomes free. */
+START_TEST(test_stream_makes_room)
+{
+	struct world w = world_open();
+	struct rb_shm_outbound *out = &w.peer->out;
+	struct rb_shm_cell *cell = &w.peer->in.ring->cells[0];
+	uint8_t *bytes = calloc(1, 3 * RB_SHM_EAGER_MAX);
+	struct rb_request stream = {
+		.peer = 1, .tag = { 0, 1 }, .buffer = bytes, .size_bytes = 3 * RB_SHM_EAGER_MAX
+	};
+	struct rb_request message = {
+		.peer = 1, .tag = { 0, 2 }, .buffer = bytes, .size_bytes = RB_SHM_EAGER_MAX
+	};
+	uint32_t first =
+		1 + RB_SHM_BULKS; /* An announcement, and as many pieces as there is room. */
+
+	ck_assert_ptr_nonnull(bytes);
+	((struct rb_shm_endpoint *)w.base)->kernel = RB_SHM_KERNEL_SLOW;
+	rb_transport_shm.send(w.base, &stream);
+	cell->arg[0] = stream.backend[RB_SHM_ID];
+	cell->arg[1] = cell->arg[2] = 0;
+	atomic_store(&cell->word, 1 | (uint64_t)RB_SHM_CLEAR << 32);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	ck_assert_uint_eq(out->position, first);
+	ck_assert_int_eq(kind_at(out, first - 1), RB_SHM_DATA);
+	rb_transport_shm.send(w.base, &message);
+	for (uint32_t taken = 1; taken < first; taken++) {
+		atomic_store(&out->credit->consumed, taken);
+		ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+		ck_assert_uint_eq(out->position, first);
+	}
+	atomic_store(&out->credit->consumed, first);
+	ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &message);
+	ck_assert_uint_eq(out->position, first + RB_SHM_BULKS);
+	ck_assert_int_eq(kind_at(out, first), RB_SHM_BULK);
+	for (uint32_t i = 1; i < RB_SHM_BULKS; i++)
+		ck_assert_int_eq(kind_at(out, first + i), RB_SHM_MORE);
+	atomic_store(&out->credit->consumed, out->position);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	ck_assert_int_eq(kind_at(out, first + RB_SHM_BULKS), RB_SHM_DATA);
+	world_close(&w);
+	free(bytes);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("shm_pieces");
@@ -255,6 +307,7 @@ int main(void)
 	tcase_add_loop_test(t, test_lost_between, 0, 2);
 	tcase_add_loop_test(t, test_nonsense_pieces, 0, 3);
 	tcase_add_test(t, test_now);
+	tcase_add_test(t, test_stream_makes_room);
 	suite_add_tcase(suite, t);
 	return check_suite(suite);
 }

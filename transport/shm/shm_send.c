@@ -509,7 +509,8 @@ void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 			break;
 		}
 	}
-	flush_streams(ep, peer);
+	if (peer->sends.first == NULL) /* Or a long one would not find enough buffers free. */
+		flush_streams(ep, peer);
 	if ((peer->receives.active | peer->attached_sends.active) != 0)
 		rb_shm_attach_flush(ep, peer);
 	if (copy != NULL && copy_slice(copy)) {
