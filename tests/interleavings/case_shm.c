@@ -16,6 +16,13 @@
 
 /* ---- Two connected ranks ---- */
 
+/* Outside of an execution: not what is explored. */
+static void stop(const char *what)
+{
+	(void)fprintf(stderr, "%s: %s\n", what, rubato_error_text());
+	abort();
+}
+
 static void *connect_main(void *arg)
 {
 	struct side *s = arg;
@@ -26,7 +33,7 @@ static void *connect_main(void *arg)
 
 	if (s->ep->ops->connect(s->ep, addresses, bytes, use,
 				rb_clock_ns() + UINT64_C(60000000000)) != RUBATO_OK)
-		abort();
+		stop("connect");
 	return NULL;
 }
 
@@ -36,7 +43,7 @@ void *ranks_open(void)
 	pthread_t other;
 
 	if (w == NULL)
-		abort();
+		stop("memory");
 	for (uint32_t r = 0; r < 2; r++) {
 		const struct rb_transport_options options = { .rank = r,
 							      .rank_count = 2,
@@ -47,10 +54,10 @@ void *ranks_open(void)
 		s->address_bytes = sizeof(s->address);
 		if (rb_transport_shm.open(&options, &s->ep) != RUBATO_OK ||
 		    s->ep->ops->address(s->ep, s->address, &s->address_bytes) != RUBATO_OK)
-			abort();
+			stop("open");
 	}
 	if (pthread_create(&other, NULL, connect_main, &w->sides[1]) != 0)
-		abort();
+		stop("a thread");
 	(void)connect_main(&w->sides[0]);
 	(void)pthread_join(other, NULL);
 	return w;

@@ -6,11 +6,15 @@
  * Without arguments: the suite. With a seed: that execution alone, whose last points are printed
  * (for `all` a seed is the number of executions before it).
  */
+#include <pthread.h>
 #include <stdio.h>
+#include <time.h>
 
+#include "base/sync.h"
 #include "tests/check_main.h"
 #include "tests/faults.h"
 #include "tests/interleavings/cases.h"
+#include "tests/interleavings/ranks.h"
 #include "tests/length.h"
 
 static const struct explore_case *const all_cases[] = {
@@ -119,6 +123,31 @@ START_TEST(test_replay)
 }
 END_TEST
 
+static void *open_main(void *arg)
+{
+	struct ranks **w = arg;
+
+	*w = ranks_open();
+	return NULL;
+}
+
+/* Endpoints connect on real threads, outside of executions, and may have to wait for a lock. */
+START_TEST(test_lock_is_held_while_ranks_connect)
+{
+	const struct timespec while_ns = { 0, 50000000 };
+	struct ranks *w = NULL;
+	pthread_t opener;
+
+	rb_lock_take(&rb_process_lock);
+	ck_assert_int_eq(pthread_create(&opener, NULL, open_main, &w), 0);
+	(void)nanosleep(&while_ns, NULL);
+	rb_lock_drop(&rb_process_lock);
+	ck_assert_int_eq(pthread_join(opener, NULL), 0);
+	ck_assert_ptr_nonnull(w);
+	ranks_close(w);
+}
+END_TEST
+
 START_TEST(test_mutation)
 {
 	const struct explore_case *test = case_find(faults[_i].known);
@@ -170,6 +199,7 @@ int main(int argc, char **argv)
 		return explore_by_hand(argc, argv);
 	tcase_set_timeout(tc, 3600);
 	tcase_add_loop_test(tc, test_explore, 0, (int)CASES);
+	tcase_add_test(tc, test_lock_is_held_while_ranks_connect);
 	tcase_add_loop_test(tc, test_replay, 0, (int)CASES);
 	tcase_add_loop_test(tc, test_mutation, 0, (int)fault_count);
 	return check_main("interleavings", tc);
