@@ -39,6 +39,12 @@
 
 /* ---- In shared memory ---- */
 
+/* Of so many bytes what goes into the next bulk buffer. */
+static inline size_t rb_shm_piece(size_t left)
+{
+	return left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES;
+}
+
 enum rb_shm_cell_kind {
 	RB_SHM_NONE,
 	RB_SHM_EAGER, /* A message: payload in this and the following cells. */

@@ -315,7 +315,7 @@ static bool in_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64
 static void piece_take(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 {
 	struct rb_shm_pieces *p = &peer->in.pieces, whole;
-	uint64_t size_bytes = p->left < RB_SHM_BULK_BYTES ? p->left : RB_SHM_BULK_BYTES;
+	size_t size_bytes = rb_shm_piece(p->left);
 	const uint8_t *source = bulk_next(&peer->in);
 	struct rb_request *request;
 
@@ -579,12 +579,8 @@ static bool pieces_read(struct rb_shm_inbound *in, uint8_t *target, size_t size_
 	if ((uint32_t)atomic_load_explicit(&cell_at(in, last)->word, memory_order_acquire) !=
 	    last + 1)
 		return false;
-	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES) {
-		size_t left = size_bytes - at;
-
-		memcpy(target + at, bulk_next(in),
-		       left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES);
-	}
+	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES)
+		memcpy(target + at, bulk_next(in), rb_shm_piece(size_bytes - at));
 	in->position = last + 1;
 	return true;
 }

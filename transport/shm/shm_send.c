@@ -3,12 +3,12 @@
  *
  * A message goes one of three ways. Up to RB_SHM_INLINE_MAX bytes travel in cells, up to what all
  * bulk buffers hold in those, piece by piece, so that the receiver empties one while the next is
- * filled here; both are eager: they need credit, since the receiver must take them out of the
- * ring whether it waits for them or not. What is larger, or finds no credit, is announced; when its
+ * filled here; both are eager: they need credit, since the receiver must take them out of the ring
+ * whether it waits for them or not. What is larger, or finds no credit, is announced; when its
  * receive is posted the receiver clears it, and it streams through the bulk buffers, as they become
- * free. Only the sender ever touches the source,
- * so a cancel is over when WITHDRAW is queued: a late CLEAR finds its id gone. Or both ends copy it
- * at once, without a buffer between: shm_attach.c.
+ * free. Only the sender ever touches the source, so a cancel is over when WITHDRAW is queued: a
+ * late CLEAR finds its id gone. Or both ends copy it at once, without a buffer between:
+ * shm_attach.c.
  *
  * Room in the ring is the receiver's doing alone, and it empties its ring whatever is posted: what
  * waits here for room waits for the peer's next poll and nothing else, so there is no deadlock.
@@ -187,10 +187,7 @@ static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 	cell->signature = *signature;
 	cell->arg[0] = size_bytes;
 	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES) {
-		size_t left = size_bytes - at;
-
-		bulk_fill(out, (const uint8_t *)buffer + at,
-			  left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES);
+		bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));
 		publish(peer, cell_at(out, out->position), kind, 0, 1);
 		kind = RB_SHM_MORE;
 	}
@@ -455,7 +452,7 @@ static void stream_piece(struct rb_shm_peer *peer, struct rb_request *request)
 	struct rb_shm_cell *cell = cell_at(out, out->position);
 	uint64_t offset = request->backend[RB_SHM_OFFSET];
 	size_t left = request->size_bytes - offset;
-	size_t piece = left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES;
+	size_t piece = rb_shm_piece(left);
 
 	bool shown = request->kind == RB_REQUEST_SEND && rb_shm_shows(offset);
 	uint64_t begun_ns = shown ? rb_clock_ns() : 0;
