@@ -171,36 +171,49 @@ END_TEST
 
 /* Of a wait: 340 messages there and back, each of which may wait for a processor. */
 #define LOSS_TIMEOUT_NS (2 * JOB_TIMEOUT_NS)
-#define LOSSES_WIDE 2u /* Who measures polls, and answers each other in turn. */
-#define MEASURED 340u  /* Sends that measuring takes, of both ranks. */
-#define DATAGRAMS 8u   /* Those before it. */
-#define STEP 5u        /* So many of these are left out after each, */
-#define STEP_SHORT 61u /* where a test is short; primes: each kind of message has its turn. */
+#define LOSSES_WIDE 2u     /* Who measures polls, and answers each other in turn. */
+#define MEASURED 340u      /* Sends that measuring takes, of both ranks. */
+#define DATAGRAMS 8u       /* Those before it, where both come at once, */
+#define LATE_NS 300000000u /* or the more of them the later one comes. */
+#define STEP 5u            /* So many of these are left out after each, */
+#define STEP_SHORT 61u     /* where a test is short; primes: each kind of message has its turn. */
 
 struct loss {
 	bool delivered;
 	uint32_t devices;
-	uint64_t before, nth;
-	int fault;
+	bool meeting;     /* Counted from the first datagram; else once both ranks have met. */
+	uint64_t late_ns; /* So much later rank 1 comes to connecting. */
+	uint64_t nth;
+	_Atomic uint32_t met;
+	_Atomic int fault; /* 0: none yet. */
 };
+
+static void loss_begin(struct loss *loss)
+{
+	loss->fault = job_mock.fail_send(loss->nth, IBV_WC_RETRY_EXC_ERR, loss->delivered);
+}
 
 static void loss_prepared(struct job *job)
 {
 	struct loss *loss = job->arg;
 
-	loss->fault =
-		job_mock.fail_send(loss->before + loss->nth, IBV_WC_RETRY_EXC_ERR, loss->delivered);
+	if (loss->meeting)
+		loss_begin(loss);
 }
 
 /* Neither rank works yet: what one waits for the other one may have done already. */
 static int loss_at_call(struct job *job, uint32_t rank, const char *function, uint64_t nth)
 {
-	const struct loss *loss = job->arg;
+	struct loss *loss = job->arg;
 
-	(void)rank;
-	(void)function;
-	(void)nth;
-	if (job->fired == 0 && job->stage[0] == JOB_STARTS && job->stage[1] == JOB_STARTS)
+	if (rank == 1 && nth == 1 && strcmp(function, "ibv_create_ah") == 0)
+		rb_clock_sleep_until(rb_clock_ns() + loss->late_ns);
+	/* Who has met its peer sends no datagrams any more; nobody measures before both have. */
+	if (!loss->meeting && nth == 1 && strcmp(function, "ibv_destroy_ah") == 0 &&
+	    ++loss->met == 2)
+		loss_begin(loss);
+	if (job->fired == 0 && loss->fault != 0 && job->stage[0] == JOB_STARTS &&
+	    job->stage[1] == JOB_STARTS)
 		job->fired = (uint32_t)job_mock.fired(loss->fault);
 	return 0;
 }
@@ -231,7 +244,7 @@ static bool loss_judge(const struct job *job, void *arg, char *text, size_t text
  * same. */
 START_TEST(a_rail_may_fail_while_links_are_measured)
 {
-	struct loss loss = { .delivered = _i != 0, .devices = 1, .before = DATAGRAMS };
+	struct loss loss = { .delivered = _i != 0, .devices = 1 };
 	struct job_series series = { .prepare = loss_prepare,
 				     .judge = loss_judge,
 				     .arg = &loss,
@@ -240,6 +253,21 @@ START_TEST(a_rail_may_fail_while_links_are_measured)
 				     .wide = LOSSES_WIDE };
 
 	ck_assert_uint_gt(job_series_run(&series), MEASURED / series.step / 2);
+}
+END_TEST
+
+/* It is no matter how many datagrams were sent before. */
+START_TEST(a_rail_may_fail_while_links_to_a_late_rank_are_measured)
+{
+	struct loss loss = { .delivered = _i != 0, .devices = 1, .late_ns = LATE_NS };
+	struct job_series series = { .prepare = loss_prepare,
+				     .judge = loss_judge,
+				     .arg = &loss,
+				     .step = 1,
+				     .last = DATAGRAMS,
+				     .wide = LOSSES_WIDE };
+
+	ck_assert_uint_eq(job_series_run(&series), DATAGRAMS);
 }
 END_TEST
 
@@ -259,7 +287,9 @@ static bool meeting_judge(const struct job *job, void *arg, char *text, size_t t
 /* Datagrams, then what is first said on a rail itself, which the other end waits for. */
 START_TEST(a_rail_may_fail_while_ranks_meet)
 {
-	struct loss loss = { .delivered = _i % 2 != 0, .devices = 1 + (uint32_t)_i / 2 };
+	struct loss loss = { .delivered = _i % 2 != 0,
+			     .devices = 1 + (uint32_t)_i / 2,
+			     .meeting = true };
 	struct job_series series = { .prepare = loss_prepare,
 				     .judge = meeting_judge,
 				     .arg = &loss,
@@ -494,6 +524,7 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, any_datagram_may_be_wrong, 0, CHANGES * 4);
 	tcase_add_loop_test(tc, a_rail_may_fail_while_links_are_measured, 0, 2);
+	tcase_add_loop_test(tc, a_rail_may_fail_while_links_to_a_late_rank_are_measured, 0, 2);
 	tcase_add_loop_test(tc, a_rail_may_fail_while_ranks_meet, 0, 4);
 	tcase_add_test(tc, a_gid_that_leads_nowhere_is_named);
 	tcase_add_loop_test(tc, nodes_may_differ, 0, NODES);
