@@ -486,14 +486,11 @@ static void descriptors_sleep(struct rb_engine *engine, uint64_t span_ns)
 }
 
 /* The processor to go on with; RB_CPU_NONE: this one. */
-static uint32_t processor_choose(struct rb_engine *engine, uint64_t now)
+static uint32_t processor_choose(const struct rb_engine *engine)
 {
 	struct rb_sharing_look look = { .share = engine->sharing.share };
 	uint64_t allowed[RB_CPU_WORDS]; /* The application may have changed it. */
 
-	/* The progress thread stays: an application may compute wherever nobody waits. */
-	if (engine->driving != RB_DRIVING_WAITER || !rb_sharing_due(&engine->sharing, now))
-		return RB_CPU_NONE;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {
 		struct rb_endpoint *ep = rb_engine_endpoint(engine, r);
 
@@ -509,9 +506,13 @@ static uint32_t processor_choose(struct rb_engine *engine, uint64_t now)
 /* Where a core has more than its share; without the lock meanwhile. */
 static void processor_change(struct rb_engine *engine, uint64_t now)
 {
-	uint32_t to = processor_choose(engine, now), from;
+	uint32_t to, from;
 	bool moved;
 
+	/* The progress thread stays: an application may compute wherever nobody waits. */
+	if (engine->driving != RB_DRIVING_WAITER || !rb_sharing_due(&engine->sharing, now))
+		return;
+	to = processor_choose(engine);
 	if (to == RB_CPU_NONE)
 		return;
 	from = rb_cpu_here();
