@@ -66,6 +66,7 @@ struct opening { /* What exists only while a communicator is opened. */
 	struct rb_place place;
 	uint32_t cores_max;
 	struct rb_crowding here; /* On this machine. */
+	double load;             /* Of its ranks, what falls to the cores of this one. */
 	uint64_t agreed[AGREED_WORDS];
 	uint64_t deadline_ns;
 	const struct rb_setup *setup;
@@ -380,6 +381,7 @@ static rubato_status blobs_read(struct opening *o, uint32_t i)
 	bool again = false;
 	rubato_status err = RUBATO_OK;
 
+	o->load = 0;
 	for (uint32_t r = 0; r < n && err == RUBATO_OK; r++) {
 		if (!again)
 			err = blob_read(o, i, r, &seat);
@@ -391,6 +393,8 @@ static rubato_status blobs_read(struct opening *o, uint32_t i)
 		if (again)
 			continue;
 		err = rb_crowd_add(&crowd, &seat, alike);
+		if (seat.host == o->host)
+			o->load += alike * rb_sharing_load(o->place.cores, seat.cores);
 		alike = 0;
 	}
 	o->here = rb_crowd_at(&crowd, o->host, o->group);
@@ -742,10 +746,9 @@ static void waiting_find(struct opening *o)
 static void sharing_open(struct opening *o)
 {
 	struct rb_sharing *sharing = &o->comm->engine.sharing;
-	uint32_t cores = rb_cpus_count(o->place.cores);
 
 	memcpy(sharing->cores, o->place.cores, sizeof(o->place.cores));
-	sharing->share = cores > 0 ? (o->here.ranks + cores - 1) / cores : o->here.ranks;
+	sharing->share = rb_sharing_share(o->load, rb_cpus_count(o->place.cores));
 }
 
 /* In the bootstrap's exchanges a rank is outside of the engine, and what it sent last may have been

@@ -5,6 +5,26 @@
 #define GAP_NS_MAX 1000000000u
 #define GAPS_APART 16 /* Tries that are so many gaps apart have nothing to do with each other. */
 
+#define ROUNDING 1e-6 /* Of thirds that are added up. */
+
+double rb_sharing_load(const uint64_t mine[RB_CPU_WORDS], const uint64_t theirs[RB_CPU_WORDS])
+{
+	uint32_t all = rb_cpus_count(theirs);
+	uint64_t both[RB_CPU_WORDS];
+
+	for (uint32_t i = 0; i < RB_CPU_WORDS; i++)
+		both[i] = mine[i] & theirs[i];
+	return all > 0 ? (double)rb_cpus_count(both) / all : 0;
+}
+
+uint32_t rb_sharing_share(double load, uint32_t cores)
+{
+	double each = cores > 0 ? load / cores : load;
+	uint32_t share = (uint32_t)each;
+
+	return each > share + ROUNDING || share == 0 ? share + 1 : share;
+}
+
 bool rb_sharing_due(struct rb_sharing *sharing, uint64_t now_ns)
 {
 	if (now_ns < sharing->next_ns || rb_cpus_count(sharing->cores) == 0)

@@ -6,11 +6,11 @@
  * wait for each other, at two switches a message. With more ranks than cores it leaves five on one
  * of two cores and three on the other, or three and one, for the yields of those that wait look
  * like work. Ranks of a machine tell each other where they are (rb_transport_ops.processor). A rank
- * that waits looks: a core has a share, which is what it would have if all had as many; of those on
- * one core the lowest ones stay, up to its share, each other goes to a core which has less, and is
- * then as free as it was. That such a core is free cannot be seen: who has to wait there for a turn
- * goes back, and tries another one later. All are looked at in the same order, so that they go
- * apart, too.
+ * that waits looks: a core has a share, which is what it would have if all that this rank may use
+ * had as many; of those on one core the lowest ones stay, up to its share, each other goes to a
+ * core which has less, and is then as free as it was. That such a core is free cannot be seen: who
+ * has to wait there for a turn goes back, and tries another one later. All are looked at in the
+ * same order, so that they go apart, too.
  */
 #ifndef RB_RUNTIME_SHARING_H
 #define RB_RUNTIME_SHARING_H
@@ -22,6 +22,11 @@
 #include "runtime/startup/topology.h"
 
 #define RB_SHARING_PATIENCE_NS 1000000u /* Guess: less than a turn of somebody else. */
+
+/* Of a rank that may use `theirs`, evenly, what falls to the cores `mine`. */
+double rb_sharing_load(const uint64_t mine[RB_CPU_WORDS], const uint64_t theirs[RB_CPU_WORDS]);
+/* Of each of so many cores, to which that falls of all ranks. */
+uint32_t rb_sharing_share(double load, uint32_t cores);
 
 struct rb_sharing {
 	/* Of each core of the job here, a processor; all zero: this rank stays where it is. */

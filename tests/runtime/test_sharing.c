@@ -104,6 +104,40 @@ START_TEST(who_is_beyond_a_share_goes_where_there_is_least)
 }
 END_TEST
 
+/* What a core has of ranks that may each use one of these. */
+static uint32_t share_of(uint64_t mine, const uint64_t *each, uint32_t count)
+{
+	uint64_t cores[RB_CPU_WORDS], theirs[RB_CPU_WORDS];
+	double load = 0;
+
+	cpus_set(cores, mine);
+	for (uint32_t r = 0; r < count; r++) {
+		cpus_set(theirs, each[r]);
+		load += rb_sharing_load(cores, theirs);
+	}
+	return rb_sharing_share(load, rb_cpus_count(cores));
+}
+
+START_TEST(a_share_is_of_those_that_may_be_there)
+{
+	static const uint64_t every[] = { 0x3, 0x3, 0x3, 0x3, 0x3 };
+	static const uint64_t halves[] = { 0xf, 0xf0, 0xf, 0xf0, 0xf, 0xf0, 0xf, 0xf0 };
+	static const uint64_t uneven[] = { 0xf, 0xf, 0xf, 0xf, 0xf, 0xf, 0xf0, 0xf0 };
+	static const uint64_t thirds[] = { 0x7, 0x7, 0x7, 0x7, 0x7, 0x7 }, none[] = { 0, 1 };
+
+	ck_assert_uint_eq(share_of(0x3, every, 2), 1);
+	ck_assert_uint_eq(share_of(0x3, every, 4), 2);
+	ck_assert_uint_eq(share_of(0x3, every, 5), 3);
+	ck_assert_uint_eq(share_of(0xf, halves, 8), 1); /* Each half has four, and four ranks. */
+	ck_assert_uint_eq(share_of(0xf0, halves, 8), 1);
+	ck_assert_uint_eq(share_of(0xf, uneven, 8), 2);
+	ck_assert_uint_eq(share_of(0xf0, uneven, 8), 1);
+	ck_assert_uint_eq(share_of(0x1, thirds, 6), 2);
+	ck_assert_uint_eq(share_of(0x1, none, 2), 1);
+	ck_assert_uint_eq(share_of(0x0, none, 2), 1);
+}
+END_TEST
+
 START_TEST(tries_in_a_row_come_ever_later)
 {
 	struct rb_sharing sharing = { .tries = 0 }, still = { .tries = 0 };
@@ -335,6 +369,50 @@ START_TEST(more_ranks_than_cores_are_as_many_on_each)
 }
 END_TEST
 
+#define BOUND 3u
+
+struct bound {
+	struct rb_place places[BOUND];
+	uint32_t shares[BOUND];
+};
+
+/* The lowest rank has a core for itself, the others one together; a child looks where they are. */
+static rubato_status bound_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm), two[2] = { 0, 0 };
+	struct bound *out = arg;
+	rubato_comm *child = NULL;
+	cpu_set_t one;
+
+	(void)processors(two);
+	CPU_ZERO(&one);
+	CPU_SET(two[rank > 0], &one);
+	if (sched_setaffinity(0, sizeof(one), &one) != 0)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "sched_setaffinity");
+	rb_place_here(false, &out->places[rank]);
+	RB_TRY(rubato_split(comm, 0, (int32_t)rank, &child));
+	out->shares[rank] = child->engine.sharing.share;
+	return rubato_finalize(child);
+}
+
+START_TEST(ranks_that_are_bound_count_where_they_may_run)
+{
+	static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
+	struct bound seen = { .shares = { 0 } };
+	rubato_status status[BOUND];
+	uint32_t two[2];
+	bool one_core;
+
+	if (!processors(two))
+		return;
+	ck_assert_int_eq(local_run(BOUND, shm, bound_main, &seen, status), RUBATO_OK);
+	one_core = memcmp(&seen.places[0], &seen.places[1], sizeof(seen.places[0])) == 0;
+	ck_assert_uint_eq(seen.shares[0], one_core ? BOUND : 1);
+	for (uint32_t r = 1; r < BOUND; r++)
+		ck_assert_uint_eq(seen.shares[r], one_core ? BOUND : BOUND - 1);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("sharing");
@@ -345,10 +423,12 @@ int main(void)
 	tcase_add_test(tc, another_try_is_of_another_core);
 	tcase_add_test(tc, who_does_not_say_where_it_is_does_not_count);
 	tcase_add_test(tc, who_is_beyond_a_share_goes_where_there_is_least);
+	tcase_add_test(tc, a_share_is_of_those_that_may_be_there);
 	tcase_add_test(tc, tries_in_a_row_come_ever_later);
 	tcase_add_test(tc, a_thread_goes_where_it_is_sent_and_stays_free);
 	tcase_add_test(tc, ranks_that_sleep_on_one_core_go_apart);
 	tcase_add_test(tc, they_stay_where_the_user_wants_it);
 	tcase_add_test(tc, more_ranks_than_cores_are_as_many_on_each);
+	tcase_add_test(tc, ranks_that_are_bound_count_where_they_may_run);
 	return check_main("runtime", tc);
 }
