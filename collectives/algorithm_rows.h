@@ -38,8 +38,8 @@ ROW(RB_KIND_BROADCAST, "scatter_allgather", RB_SCHEDULE_IN_TURNS, ANY, OTHERS,
     .own_link = true, .pieces = 16)
 ROW(RB_KIND_BROADCAST, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, broadcast_direct,
     DIRECT,
-    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.share = 2), CROSSED(.share = 1),
-	 IN_ALL(.all = 8), MOVED(.all = 2), CROSSED_IN_ALL(.all = 1)))
+    COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.share = 2), CROSSED(.share = 1),
+	 IN_ALL(.all = 4), MOVED(.all = 2), CROSSED_IN_ALL(.all = 1)))
 ROW(RB_KIND_BROADCAST, "staged", RB_SCHEDULE_MAPPED_SCRATCH, ANY, ONE, broadcast_staged,
     "direct, through slots of scratch",
     COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2), CROSSED(.one = 1),
@@ -89,7 +89,7 @@ ROW(RB_KIND_REDUCE, "scatter_gather", RB_SCHEDULE_IN_TURNS, UINT16_MAX, OTHERS,
 	 CROSSED(.one = 2)),
     .own_link = true, .slots_per_rank = true, .pieces = 16)
 ROW(RB_KIND_REDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, reduce_direct, DIRECT,
-    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = -1), CROSSED(.one = 1),
+    COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2, .share = -1), CROSSED(.one = 1),
 	 CROSSED_IN_ALL(.all = 1, .share = 1)))
 
 ROW(RB_KIND_REDUCE, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, LANES,
@@ -138,7 +138,7 @@ ROW(RB_KIND_ALLREDUCE, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX / 2, RANKS, a
     .reductions = RB_REDUCTIONS_CHAINED)
 ROW(RB_KIND_ALLREDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, allreduce_direct,
     DIRECT,
-    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = 1), CROSSED(.share = 2)),
+    COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2, .share = 1), CROSSED(.share = 2)),
     .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS, allreduce_staged,
     "direct, through slots of scratch",
@@ -218,7 +218,7 @@ ROW(RB_KIND_ALLGATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgath
     COST_GATHER_DIRECT)
 ROW(RB_KIND_ALLGATHER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, ANY, RANKS, allgather_staged,
     "direct, through slots of scratch",
-    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 4, .share = -2), CROSSED(.one = 1),
+    COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 4, .share = -2), CROSSED(.one = 1),
 	 .by_chunk = true),
     .even = true)
 ROW(RB_KIND_ALLGATHER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX - 2, RANKS,
@@ -280,7 +280,7 @@ ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall
     COST_ALL_DIRECT)
 ROW(RB_KIND_ALLTOALL, "staged", RB_SCHEDULE_MAPPED_SCRATCH, ANY, RANKS, alltoall_staged,
     "direct, through slots of scratch",
-    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = 2), CROSSED(.share = 2),
+    COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2, .share = 2), CROSSED(.share = 2),
 	 .by_chunk = true),
     .slots_per_rank = true, .even = true)
 

@@ -42,7 +42,7 @@
 	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(NEXT),                  \
 	     VECTORS(.one = 2, .share = 2), CROSSED(.share = 2))
 #define COST_GATHER_DIRECT                                                                         \
-	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2), CROSSED(.share = 1))
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2), CROSSED(.share = 1))
 #define COST_GATHER_NODES                                                                          \
 	COST(PHASES(.all = 1), MESSAGES(.all = 2), SENT(.share = 1), VECTORS(.one = 2, .share = 2))
 #define COST_GATHER_NODES_STAGED                                                                   \
@@ -55,7 +55,7 @@
 	     VECTORS(.share = 7), CROSSED(.share = 2)),                                            \
 		.slots_per_rank = true
 #define COST_SCATTER_DIRECT                                                                        \
-	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = -1),                 \
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2, .share = -1),                 \
 	     CROSSED(.share = 1))
 #define COST_SCATTER_STAGED                                                                        \
 	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2, .share = 1),                  \
@@ -73,8 +73,8 @@
 	     CROSSED(.share = 1), IN_ALL(.all = 2), MOVED(.one = 1, .log = 2),                     \
 	     CROSSED_IN_ALL(.log = 1))
 #define COST_ROOT_DIRECT                                                                           \
-	COST(PHASES(.one = 2), MESSAGES(.all = 2), VECTORS(.one = 2, .share = -2),                 \
-	     CROSSED(.one = 1, .share = -1), IN_ALL(.all = 4), MOVED(.one = 2),                    \
+	COST(PHASES(.one = 1), MESSAGES(.all = 1), VECTORS(.one = 2, .share = -2),                 \
+	     CROSSED(.one = 1, .share = -1), IN_ALL(.all = 2), MOVED(.one = 2),                    \
 	     CROSSED_IN_ALL(.share = 1))
 #define COST_ALL_FLAT                                                                              \
 	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1),                               \
@@ -83,7 +83,7 @@
 	COST(PHASES(.one = 0.5, .all = 0.5), MESSAGES(.all = 2), SENT(.share = 1), REACH(PAIRS),   \
 	     VECTORS(.one = 2, .share = 2), CROSSED(.share = 2))
 #define COST_ALL_DIRECT                                                                            \
-	COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 2), CROSSED(.share = 1),         \
+	COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2), CROSSED(.share = 1),         \
 	     .by_chunk = true)
 #define COST_ALL_NODES                                                                             \
 	COST(PHASES(.one = 1), MESSAGES(.all = 2), SENT(.share = 1), REACH(FAR),                   \

@@ -5,7 +5,9 @@
  * Counted of one chunk a block, in even blocks, out of place, root 0. A phase is a step of another
  * rank that is waited for, on the longest path; a message each SEND, RECV, PUT, NOTIFY and WAIT; a
  * byte is moved when it is read or written: a SEND and a RECV move each twice, into or out of what
- * lies between, a PUT and a COPY as well, a REDUCE of k operands k + 1 times.
+ * lies between, a PUT and a COPY as well, a REDUCE of k operands k + 1 times. Ranks that
+ * map memory have told each other where it lies, which the choice adds: their RB_STEP_ENTRY steps
+ * are not counted.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,6 +18,7 @@
 #include "tests/check_main.h"
 
 #define BLOCK_ELEMENTS 64
+#define MAPPED (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)
 
 struct counts {
 	double phases, messages, vectors, crossed; /* Of the rank that has most. */
@@ -104,6 +107,11 @@ static uint32_t origin(const struct rb_schedule *schedules, uint32_t rank,
 	return 0;
 }
 
+static bool is_counted_step(const struct rb_schedule *s, const struct rb_step *step)
+{
+	return !(s->flags & MAPPED && step->flags & RB_STEP_ENTRY);
+}
+
 /* How many steps of other ranks the step waits for, one after the other. */
 static int32_t depth(const struct rb_schedule *schedules, int32_t *const *depths, uint32_t rank,
 		     uint32_t index)
@@ -120,7 +128,8 @@ static int32_t depth(const struct rb_schedule *schedules, int32_t *const *depths
 
 		most = d > most ? d : most;
 	}
-	if (step->kind == RB_STEP_RECV || step->kind == RB_STEP_WAIT) {
+	if (is_counted_step(s, step) &&
+	    (step->kind == RB_STEP_RECV || step->kind == RB_STEP_WAIT)) {
 		int32_t d = 1 + depth(schedules, depths, step->peer, origin(schedules, rank, step));
 
 		most = d > most ? d : most;
@@ -151,7 +160,7 @@ static struct counts count(const struct rb_algorithm *a, uint32_t n)
 			const struct rb_step *step = &schedules[r].steps[i];
 			double phases = depth(schedules, depths, r, i);
 
-			messages += is_message(step->kind);
+			messages += is_message(step->kind) && is_counted_step(&schedules[r], step);
 			vectors += moved(&layout, step) / (double)elements;
 			between += crossed(&layout, &schedules[r], step) / (double)elements;
 			c.phases = phases > c.phases ? phases : c.phases;
