@@ -5,9 +5,10 @@
  * Counted of one chunk a block, in even blocks, out of place, root 0. A phase is a step of another
  * rank that is waited for, on the longest path; a message each SEND, RECV, PUT, NOTIFY and WAIT; a
  * byte is moved when it is read or written: a SEND and a RECV move each twice, into or out of what
- * lies between, a PUT and a COPY as well, a REDUCE of k operands k + 1 times. Ranks that
- * map memory have told each other where it lies, which the choice adds: their RB_STEP_ENTRY steps
- * are not counted.
+ * lies between, a PUT and a COPY as well, a REDUCE of k operands k + 1 times. Of it crosses what is
+ * another rank's; but what a REDUCE writes where it has read it has crossed already. Ranks that map
+ * memory have told each other where it lies, which the choice adds: their RB_STEP_ENTRY steps are
+ * not counted.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -72,6 +73,15 @@ static bool is_between(const struct rb_schedule *s, uint32_t span, bool written)
 	       (written && mapped && s->spans[span].buffer == RB_BUF_SCRATCH);
 }
 
+/* Where the step reads it, too: its lines are here. */
+static bool is_here(const struct rb_schedule *s, const struct rb_step *step)
+{
+	for (uint32_t i = 0; i < step->from_count; i++)
+		if (memcmp(&s->spans[step->from + i], &s->spans[step->to], sizeof(*s->spans)) == 0)
+			return true;
+	return false;
+}
+
 static double crossed(const struct rb_layout *layout, const struct rb_schedule *s,
 		      const struct rb_step *step)
 {
@@ -81,7 +91,7 @@ static double crossed(const struct rb_layout *layout, const struct rb_schedule *
 	if (step->kind == RB_STEP_NOTIFY || step->kind == RB_STEP_WAIT)
 		return 0;
 	if (step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE) {
-		times = is_between(s, step->to, true);
+		times = is_between(s, step->to, true) && !is_here(s, step);
 		for (uint32_t i = 0; i < step->from_count; i++)
 			times += is_between(s, step->from + i, false);
 	}

@@ -279,13 +279,13 @@ struct spread {
 };
 
 /* The least that there can be: most changes are caught there, and it costs least. Then every block
- * has more chunks than there are slots, and no two blocks as many; one has none. Even blocks: many
- * chunks; or all of them in one chunk. */
+ * has more chunks than there are slots, the last one in the first slot, and no two blocks as many;
+ * one has none. Even blocks: many chunks; or all of them in one chunk. */
 static uint64_t rising(const void *arg, uint32_t s, uint32_t d)
 {
 	uint32_t b = s == 0 ? d : s * *(const uint32_t *)arg + d;
 
-	return 2 * (6 + b) - b % 2;
+	return 2 * (5 + 4 * b) - b % 2;
 }
 
 static uint64_t falling(const void *arg, uint32_t s, uint32_t d)
