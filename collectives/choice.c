@@ -47,11 +47,16 @@
 #define FLOOD_BYTES (2.0 * (1u << 20))
 #define FLOODED_MAX 3.5
 
+/* Measured, 2 ranks, whatever a crossing took: messages go in pieces, each with its cells. */
+#define PIECES_BYTES 1.1
+
 #define ALIGN_BYTES 64        /* A cache line: no two ranks write one. */
 #define ALIGN_FROM_BYTES 4096 /* Per block; below it even shares matter more. */
 /* Measured, docs/performance.md, "Plain buffers": the longer the chunks of staged forms, the less
- * ranks wait for each other. Many ranks have shorter ones, for the sake of their scratch. */
+ * ranks wait for each other, while slots and what goes through them fit the cache. Many ranks have
+ * shorter ones, for the sake of their scratch. */
 #define STAGED_CHUNK_BYTES_MIN (64u << 10)
+#define STAGED_CHUNK_BYTES_MAX (256u << 10)
 #define STAGED_SCRATCH_BYTES (1u << 20) /* Guess: half of a rank's slots. */
 
 #define MIDDLING_BYTES                                                                             \
@@ -145,6 +150,8 @@ static uint64_t staged_chunk_max(const struct rb_choice_facts *facts)
 {
 	uint64_t share = STAGED_SCRATCH_BYTES / facts->rank_count;
 
+	if (share > STAGED_CHUNK_BYTES_MAX)
+		return STAGED_CHUNK_BYTES_MAX;
 	return share > STAGED_CHUNK_BYTES_MIN ? share : STAGED_CHUNK_BYTES_MIN;
 }
 
@@ -409,7 +416,7 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 
 	crossing = own + (crossing - own) * apart(facts);
 	if (!(a->flags & (MAPPED | RB_SCHEDULE_PUT)) && node->message_byte_us > 0)
-		crossing = larger(own, node->message_byte_us - own);
+		crossing = PIECES_BYTES * larger(crossing, node->message_byte_us - own);
 	double us = (work->moved_bytes - work->crossed_bytes) * larger(own, least) +
 		    work->crossed_bytes * larger(crossing, least);
 
