@@ -250,31 +250,46 @@ static enum rb_shm_cell_kind kind_at(const struct rb_shm_outbound *out, uint32_t
 		atomic_load(&out->ring->cells[position % RB_SHM_CELLS].word) >> 32 & 0xffff);
 }
 
+#define STREAM_LAPS 3u
+#define STREAM_FIRST (1 + RB_SHM_BULKS) /* An announcement, and as many pieces as there is room. */
+
+static struct rb_request sent(uint64_t tag, uint8_t *bytes, size_t size_bytes)
+{
+	return (struct rb_request) {
+		.peer = 1, .tag = { 0, tag }, .buffer = bytes, .size_bytes = size_bytes
+	};
+}
+
+/* It has all buffers. Returns its bytes. */
+static uint8_t *stream_begin(struct world *w, struct rb_request *stream)
+{
+	struct rb_shm_outbound *out = &w->peer->out;
+	struct rb_shm_cell *cell = &w->peer->in.ring->cells[0];
+	uint8_t *bytes = calloc(1, STREAM_LAPS * RB_SHM_EAGER_MAX);
+
+	ck_assert_ptr_nonnull(bytes);
+	*stream = sent(1, bytes, STREAM_LAPS * RB_SHM_EAGER_MAX);
+	((struct rb_shm_endpoint *)w->base)->kernel = RB_SHM_KERNEL_SLOW;
+	rb_transport_shm.send(w->base, stream);
+	cell->arg[0] = stream->backend[RB_SHM_ID];
+	cell->arg[1] = cell->arg[2] = 0;
+	atomic_store(&cell->word, 1 | (uint64_t)RB_SHM_CLEAR << 32);
+	ck_assert_ptr_null(rb_transport_shm.poll(w->base));
+	ck_assert_uint_eq(out->position, STREAM_FIRST);
+	ck_assert_int_eq(kind_at(out, STREAM_FIRST - 1), RB_SHM_DATA);
+	return bytes;
+}
+
 /* A message that needs all buffers waits behind a stream that uses each as it becomes free. */
 START_TEST(test_stream_makes_room)
 {
 	struct world w = world_open();
 	struct rb_shm_outbound *out = &w.peer->out;
-	struct rb_shm_cell *cell = &w.peer->in.ring->cells[0];
-	uint8_t *bytes = calloc(1, 3 * RB_SHM_EAGER_MAX);
-	struct rb_request stream = {
-		.peer = 1, .tag = { 0, 1 }, .buffer = bytes, .size_bytes = 3 * RB_SHM_EAGER_MAX
-	};
-	struct rb_request message = {
-		.peer = 1, .tag = { 0, 2 }, .buffer = bytes, .size_bytes = RB_SHM_EAGER_MAX
-	};
-	uint32_t first =
-		1 + RB_SHM_BULKS; /* An announcement, and as many pieces as there is room. */
+	struct rb_request stream;
+	uint8_t *bytes = stream_begin(&w, &stream);
+	struct rb_request message = sent(2, bytes, RB_SHM_EAGER_MAX);
+	uint32_t first = STREAM_FIRST;
 
-	ck_assert_ptr_nonnull(bytes);
-	((struct rb_shm_endpoint *)w.base)->kernel = RB_SHM_KERNEL_SLOW;
-	rb_transport_shm.send(w.base, &stream);
-	cell->arg[0] = stream.backend[RB_SHM_ID];
-	cell->arg[1] = cell->arg[2] = 0;
-	atomic_store(&cell->word, 1 | (uint64_t)RB_SHM_CLEAR << 32);
-	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
-	ck_assert_uint_eq(out->position, first);
-	ck_assert_int_eq(kind_at(out, first - 1), RB_SHM_DATA);
 	rb_transport_shm.send(w.base, &message);
 	for (uint32_t taken = 1; taken < first; taken++) {
 		atomic_store(&out->credit->consumed, taken);
@@ -295,6 +310,38 @@ START_TEST(test_stream_makes_room)
 }
 END_TEST
 
+/* Messages of _i + 1 buffers that follow each other leave a stream as many, each time. */
+START_TEST(test_stream_goes_on)
+{
+	struct world w = world_open();
+	struct rb_shm_outbound *out = &w.peer->out;
+	struct rb_request stream, messages[STREAM_LAPS * RB_SHM_BULKS], *done;
+	uint8_t *bytes = stream_begin(&w, &stream);
+	uint32_t pieces = (uint32_t)_i + 1, data = RB_SHM_BULKS, eager = 0;
+	uint32_t count = STREAM_LAPS * RB_SHM_BULKS / pieces, seen = STREAM_FIRST;
+
+	for (uint32_t i = 0; i < count; i++) {
+		messages[i] = sent(2, bytes, pieces * RB_SHM_BULK_BYTES);
+		rb_transport_shm.send(w.base, &messages[i]);
+	}
+	while (data < STREAM_LAPS * RB_SHM_BULKS) {
+		atomic_store(&out->credit->released, out->spent);
+		atomic_store(&out->credit->consumed, out->position);
+		for (done = rb_transport_shm.poll(w.base); done != NULL; done = done->next)
+			ck_assert_int_eq(done->status, RUBATO_OK);
+		ck_assert_uint_ne(out->position, seen);
+		for (; seen != out->position; seen++) {
+			data += kind_at(out, seen) == RB_SHM_DATA;
+			eager += kind_at(out, seen) == RB_SHM_BULK;
+		}
+		ck_assert_uint_le(eager * pieces, data);
+		ck_assert_uint_ge((eager + 1) * pieces, data - RB_SHM_BULKS);
+	}
+	world_close(&w);
+	free(bytes);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("shm_pieces");
@@ -308,6 +355,7 @@ int main(void)
 	tcase_add_loop_test(t, test_nonsense_pieces, 0, 3);
 	tcase_add_test(t, test_now);
 	tcase_add_test(t, test_stream_makes_room);
+	tcase_add_loop_test(t, test_stream_goes_on, 0, RB_SHM_BULKS);
 	suite_add_tcase(suite, t);
 	return check_suite(suite);
 }

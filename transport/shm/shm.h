@@ -247,6 +247,7 @@ struct rb_shm_outbound {
 	uint32_t position, consumed;    /* Cells; `consumed` as last seen. */
 	uint32_t bulk, bulk_free;       /* Buffers used, and given back, counted on. */
 	uint32_t bulk_at[RB_SHM_BULKS]; /* The cell that gives this buffer back. */
+	uint32_t owed;                  /* Buffers that streams have before the next message has. */
 	uint64_t spent, released;       /* Eager bytes; `released` as last seen. */
 	uint32_t rung;                  /* The sleep for which we rang the doorbell. */
 	bool want;                      /* A WANT is on its way, */

@@ -171,7 +171,8 @@ static inline bool write_inline(struct rb_shm_peer *peer, struct rb_tag tag,
 	return true;
 }
 
-/* Likewise. All pieces or none: nothing else comes between them. */
+/* Likewise. All pieces or none: nothing else comes between them. Streams that wait then have as
+ * many buffers before the next one: else messages in a row would hold them up for ever. */
 static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 		       const struct rb_signature *signature, const void *buffer, size_t size_bytes)
 {
@@ -180,8 +181,10 @@ static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 	enum rb_shm_cell_kind kind = RB_SHM_BULK;
 	uint32_t pieces = (uint32_t)((size_bytes + RB_SHM_BULK_BYTES - 1) / RB_SHM_BULK_BYTES);
 
-	if (!cells_free(out, pieces) || !bulks_free(out, pieces))
+	if ((peer->streams.first != NULL && out->owed > 0) || !cells_free(out, pieces) ||
+	    !bulks_free(out, pieces))
 		return false;
+	out->owed = peer->streams.first != NULL ? pieces : 0;
 	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
 	cell->tag = tag;
 	cell->signature = *signature;
@@ -473,13 +476,17 @@ static void stream_piece(struct rb_shm_peer *peer, struct rb_request *request)
 	request->backend[RB_SHM_OFFSET] += piece;
 }
 
-/* A piece of each in turn: a long message does not hold up a shorter one. */
+/* A piece of each in turn: a long message does not hold up a shorter one. While a send waits, only
+ * what they are owed: it may need all buffers. */
 static void flush_streams(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 {
-	while (peer->streams.first != NULL && bulks_free(&peer->out, 1) &&
-	       cells_free(&peer->out, 1)) {
+	struct rb_shm_outbound *out = &peer->out;
+
+	while (peer->streams.first != NULL && (peer->sends.first == NULL || out->owed > 0) &&
+	       bulks_free(out, 1) && cells_free(out, 1)) {
 		struct rb_request *request = peer->streams.first;
 
+		out->owed -= out->owed > 0;
 		stream_piece(peer, request);
 		if (request->backend[RB_SHM_OFFSET] == request->size_bytes) {
 			stream_end(ep, peer, request);
@@ -506,8 +513,7 @@ void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 			break;
 		}
 	}
-	if (peer->sends.first == NULL) /* Or a long one would not find enough buffers free. */
-		flush_streams(ep, peer);
+	flush_streams(ep, peer);
 	if ((peer->receives.active | peer->attached_sends.active) != 0)
 		rb_shm_attach_flush(ep, peer);
 	if (copy != NULL && copy_slice(copy)) {
