@@ -173,6 +173,11 @@ static inline bool rb_tag_is_probe(struct rb_tag tag)
 	       rb_tag_class_of(tag) == RB_TAG_PROBE_PERSISTENT;
 }
 
+static inline uint32_t rb_tag_channel_of(struct rb_tag tag)
+{
+	return (uint32_t)(tag.step >> RB_TAG_ITERATION_BITS) & (RB_CHANNEL_MAX - 1);
+}
+
 static inline uint64_t rb_tag_number_of(struct rb_tag tag)
 {
 	return tag.call & ((UINT64_C(1) << RB_TAG_NUMBER_BITS) - 1);

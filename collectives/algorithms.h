@@ -33,7 +33,13 @@ struct rb_build { /* What a builder may depend on: nothing else. */
 	/* ALLTOALL(V): IN and OUT are the same memory at this rank. Messages do not depend on
 	 * it. */
 	bool in_place;
+	/* ALLTOALLV in mapped memory, per rank: not between us, but by messages all the same. Both
+	 * say the same of each other. NULL: there are none. */
+	const uint8_t *apart;
 };
+
+/* On this channel and no other ranks send each other the blocks of an ALLTOALLV. */
+#define RB_CHANNEL_BLOCKS 0u
 
 /* The layout that an algorithm wants. */
 enum rb_blocks {
@@ -90,8 +96,10 @@ enum rb_reductions {
 
 struct rb_algorithm {
 	enum rb_kind kind;
-	const char *name;  /* As --algorithm takes it; unique within the kind. */
-	uint32_t flags;    /* RB_SCHEDULE_*: what it needs; equal to the built schedule's. */
+	const char *name; /* As --algorithm takes it; unique within the kind. */
+	/* RB_SCHEDULE_*: what it needs; equal to the built schedule's, but where all peers are
+	 * `apart`: that needs none. */
+	uint32_t flags;
 	uint32_t rank_max; /* Largest rank count (channels are limited). */
 	enum rb_blocks blocks;
 	void (*build)(struct rb_writer *w, const struct rb_build *build);
@@ -163,7 +171,9 @@ struct rb_choice {
 	uint8_t staged; /* With mapped buffers: index of the one to run when some rank's buffers are
 			 * not mapped; equal to `algorithm` if that does not need mapped buffers. */
 	uint32_t align;
-	uint64_t chunk;      /* Elements. */
+	uint64_t chunk; /* Elements. */
+	/* ALLTOALLV in mapped memory: two ranks with no longer block for each other are `apart`. */
+	uint32_t apart_bytes;
 	double predicted_us; /* By the cost model; 0: none. */
 	const char *why;     /* A few words, for rubato_explain. */
 };

@@ -62,6 +62,8 @@
 #define MIDDLING_BYTES                                                                             \
 	(64u << 10) /* Guess: a block of an alltoallv, which nobody knows in advance. */
 
+#define APART_BYTES_MIN 64u /* Guess: what no rank would fetch. */
+
 /* A chunk of which tags can count as many as fit an address space. */
 #define ANY_BLOCK_CHUNK ((UINT64_C(1) << 47) / RB_ITERATION_MAX)
 
@@ -570,6 +572,35 @@ double rb_predict(const struct rb_choice_facts *facts, uint32_t algorithm, uint6
 	return us;
 }
 
+/*
+ * Of an ALLTOALLV two ranks know how long their own blocks are. So each pair decides for itself:
+ * up to so many bytes it sends messages, although the algorithm works in mapped memory. It is what
+ * an alltoall within a node is better sent than fetched.
+ */
+static uint32_t apart_bytes(const struct rb_choice_facts *facts, uint32_t element_bytes)
+{
+	int flat = rb_algorithm_find(RB_KIND_ALLTOALLV, "flat");
+	int direct = rb_algorithm_find(RB_KIND_ALLTOALLV, "direct");
+	struct rb_choice_facts node = *facts;
+	uint32_t bytes = APART_BYTES_MIN;
+
+	if (has_levels(facts))
+		node.rank_count = facts->rank_count / facts->nodes->count;
+	if (node.rank_count < 2)
+		node.rank_count = 2;
+	node.nodes = NULL;
+	node.mapped = true;
+	while (2 * bytes <= facts->chunk_bytes_max) {
+		uint64_t count = 2 * bytes / element_bytes * (uint64_t)node.rank_count;
+
+		if (predict_us(&node, &rb_algorithms[flat], count, element_bytes) >
+		    predict_us(&node, &rb_algorithms[direct], count, element_bytes))
+			break;
+		bytes *= 2;
+	}
+	return bytes;
+}
+
 /* As predict(), apart. */
 static __attribute__((noinline)) rubato_status choose(const struct rb_choice_facts *facts,
 						      enum rb_kind kind, uint64_t count,
@@ -623,6 +654,9 @@ static __attribute__((noinline)) rubato_status choose(const struct rb_choice_fac
 		.staged = (uint8_t)staged,
 		.align = padded && element_bytes < ALIGN_BYTES ? ALIGN_BYTES / element_bytes : 1,
 		.chunk = chunk_elements(facts, &rb_algorithms[staged], count, element_bytes),
+		.apart_bytes = kind == RB_KIND_ALLTOALLV && a->flags & RB_SCHEDULE_MAPPED_BUFFERS
+				       ? apart_bytes(facts, element_bytes)
+				       : 0,
 		.predicted_us = us,
 		.why = reason(a, forced >= 0),
 	};

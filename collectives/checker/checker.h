@@ -35,11 +35,18 @@ struct rb_check_limits {
 	void *arg;
 };
 
+/* Of such a square: a rank's. */
+static inline const uint8_t *rb_apart_of(const uint8_t *apart, uint32_t rank_count, uint32_t rank)
+{
+	return apart != NULL ? apart + (size_t)rank * rank_count : NULL;
+}
+
 struct rb_check {
 	enum rb_kind kind;
 	const struct rb_schedule *schedules; /* One per rank, in order. */
 	uint32_t rank_count, root;
-	const struct rb_nodes *nodes;    /* NULL: all ranks are on one. */
+	const struct rb_nodes *nodes; /* NULL: all ranks are on one. */
+	const uint8_t *apart; /* Per rank, what its builder was told (rb_build); NULL: nothing. */
 	const struct rb_layout *layouts; /* One per rank; all with the same chunk. */
 	bool in_place;
 	bool device_messages; /* Staged: messages reach device memory (rb_staging.takes). */

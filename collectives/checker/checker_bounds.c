@@ -264,12 +264,14 @@ static bool check_kinds(struct checker *k, uint32_t r, uint32_t index)
 static bool check_bytes(struct checker *k, uint32_t r)
 {
 	const struct rb_schedule *s = k->ranks[r].schedule;
-	struct rb_build build = {
-		.rank = r, .rank_count = k->n, .root = k->in->root, .nodes = k->in->nodes
-	};
+	struct rb_build build = { .rank = r,
+				  .rank_count = k->n,
+				  .root = k->in->root,
+				  .nodes = k->in->nodes,
+				  .apart = rb_apart_of(k->in->apart, k->n, r) };
 	uint64_t elements = 0;
 
-	if (s->flags != k->in->algorithm->flags)
+	if (s->flags != k->in->algorithm->flags && (s->flags != 0 || build.apart == NULL))
 		return check_fail(k, r, CHECK_NONE, 0, "flags %u, the algorithm says %u", s->flags,
 				  k->in->algorithm->flags);
 	for (uint32_t i = 0; i < s->step_count; i++)

@@ -18,6 +18,7 @@ static rubato_status build_rank(struct rb_joint *joint, uint32_t rank)
 				  .rank_count = joint->rank_count,
 				  .root = joint->root,
 				  .nodes = joint->nodes,
+				  .apart = rb_apart_of(joint->apart, joint->rank_count, rank),
 				  .in_place = joint->in_place };
 	struct rb_schedule *schedule = &joint->schedules[rank];
 	struct rb_writer w = { .schedule = schedule };
@@ -233,6 +234,7 @@ rubato_status rb_joint_check(const struct rb_joint *joint, const struct rb_joint
 				  .rank_count = joint->rank_count,
 				  .root = joint->root,
 				  .nodes = joint->nodes,
+				  .apart = joint->apart,
 				  .layouts = layouts->each,
 				  .in_place = in_place,
 				  .device_messages = joint->device_messages,
@@ -250,10 +252,11 @@ const char *rb_joint_text(const struct rb_joint *joint, const struct rb_joint_la
 			  bool in_place, char *text, size_t text_bytes)
 {
 	(void)snprintf(text, text_bytes,
-		       "%s %s, %u ranks root %u, count %" PRIu64 " chunk %" PRIu64 "%s%s%s",
+		       "%s %s, %u ranks root %u, count %" PRIu64 " chunk %" PRIu64 "%s%s%s%s",
 		       rb_kind_name(joint->algorithm->kind), joint->algorithm->name,
 		       joint->rank_count, joint->root, layouts->each[0].count,
 		       layouts->each[0].chunk, layouts->name, in_place ? " in place" : "",
-		       joint->in_place ? " (told)" : "");
+		       joint->in_place ? " (told)" : "",
+		       joint->apart != NULL ? ", some pairs apart" : "");
 	return text;
 }

@@ -12,6 +12,7 @@ struct rb_joint {
 	const struct rb_algorithm *algorithm;
 	uint32_t rank_count, root;
 	const struct rb_nodes *nodes;  /* The caller's; NULL: all ranks are on one. */
+	const uint8_t *apart;          /* Likewise: rb_check's. */
 	bool in_place;                 /* As the builder was told. */
 	struct rb_schedule *schedules; /* One per rank; the joint's. */
 	bool device_messages;          /* As rb_staging.takes says, of all peers. */

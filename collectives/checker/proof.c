@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "collectives/checker/joint.h"
 
@@ -124,6 +125,23 @@ static void text_write(const struct rb_proof_case *what, uint32_t roots, struct 
 		on_nodes, of_roots, proof->cases, results, proof->pairs);
 }
 
+/* Whether pairs of a node may be apart. */
+static bool takes_apart(const struct rb_algorithm *a)
+{
+	return a->kind == RB_KIND_ALLTOALLV && (a->flags & RB_SCHEDULE_MAPPED_BUFFERS) != 0;
+}
+
+/* Which pairs are, in each form: none, two of three, and all. */
+#define APART_FORMS 3u
+
+static const uint8_t *apart_draw(uint8_t *apart, uint32_t n, uint32_t form)
+{
+	for (uint32_t r = 0; r < n; r++)
+		for (uint32_t p = 0; p < n; p++)
+			apart[(size_t)r * n + p] = form == 2 || (r + p + r * p) % 3 > 0;
+	return form > 0 ? apart : NULL;
+}
+
 rubato_status rb_prove(const struct rb_proof_case *what, const struct rb_check_limits *limits,
 		       struct rb_proof *proof)
 {
@@ -131,23 +149,30 @@ rubato_status rb_prove(const struct rb_proof_case *what, const struct rb_check_l
 	bool rooted = rb_algorithm_rooted(what->algorithm), all = what->root == RB_PROOF_ROOTS_ALL;
 	uint32_t first = rooted && !all ? what->root : 0;
 	uint32_t roots = rooted && all ? what->rank_count : 1;
-	uint32_t forms = rb_joint_told_in_place(kind) ? 2 : 1;
+	bool told = rb_joint_told_in_place(kind);
+	uint32_t pairs = takes_apart(what->algorithm) ? APART_FORMS : 1, forms = (1 + told) * pairs;
+	uint8_t *apart = calloc((size_t)what->rank_count * what->rank_count, 1);
+	rubato_status err = RUBATO_OK;
 
+	if (apart == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "a proof of %u ranks", what->rank_count);
 	*proof = (struct rb_proof) { .proved = true };
-	for (uint32_t i = 0; i < roots * forms && proof->proved; i++) {
+	for (uint32_t i = 0; i < roots * forms && proof->proved && err == RUBATO_OK; i++) {
 		struct rb_joint joint = { .algorithm = what->algorithm,
 					  .rank_count = what->rank_count,
 					  .root = first + i / forms,
 					  .nodes = what->nodes,
-					  .in_place = i % forms == 1 };
+					  .apart = apart_draw(apart, what->rank_count, i % pairs),
+					  .in_place = i / pairs % (1 + told) == 1 };
 		struct prover prover = { &joint, limits, proof };
-		rubato_status err = rb_joint_build(&joint);
 
+		err = rb_joint_build(&joint);
 		if (err == RUBATO_OK)
 			err = prove_joint(&prover, what->count);
 		rb_joint_free(&joint);
-		RB_TRY(err);
 	}
+	free(apart);
+	RB_TRY(err);
 	if (proof->proved)
 		text_write(what, roots, proof);
 	return RUBATO_OK;

@@ -26,6 +26,16 @@ static bool wants_ranks(uint32_t n)
 	return true;
 }
 
+/* Which pairs of a node are apart: none, some, and all. */
+#define APART_FORMS 3
+static const uint8_t *apart_fill(const struct rb_algorithm *a, uint8_t *apart, uint32_t n, int form)
+{
+	for (uint32_t r = 0; r < n; r++)
+		for (uint32_t p = 0; p < n; p++)
+			apart[r * n + p] = form == 2 || rb_mix(r * p + r + p) % 2 == 0;
+	return form > 0 && a->kind == RB_KIND_ALLTOALLV && a->flags != 0 ? apart : NULL;
+}
+
 static uint64_t proofs; /* Of one test: so that a spread that became empty is noticed. */
 
 enum places { APART = 1, IN_PLACE = 2, BOTH = 3 };
@@ -162,6 +172,8 @@ START_TEST(every_algorithm_is_right)
 {
 	const struct rb_algorithm *a = &rb_algorithms[_i];
 	uint32_t most = a->rank_max < 64 ? a->rank_max : 64;
+	int forms = a->kind == RB_KIND_ALLTOALLV && a->flags != 0 ? APART_FORMS : 1;
+	uint8_t apart[64 * 64];
 
 	proofs = 0;
 	for (uint32_t n = 1; n <= most; n++) {
@@ -172,11 +184,15 @@ START_TEST(every_algorithm_is_right)
 		for (uint32_t root = 0; root < roots; root++) {
 			if (n > 7 && root > 1 && root != n / 2 && root != n - 1)
 				continue;
-			for (int told = 0; told <= rb_joint_told_in_place(a->kind); told++) {
+			int tolds = 1 + rb_joint_told_in_place(a->kind);
+
+			for (int i = 0; i < tolds * forms; i++) {
 				struct rb_joint joint = { .algorithm = a,
 							  .rank_count = n,
 							  .root = root,
-							  .in_place = told };
+							  .apart = apart_fill(a, apart, n,
+									      i / tolds),
+							  .in_place = i % tolds };
 
 				ck_assert_int_eq(rb_joint_build(&joint), RUBATO_OK);
 				prove_joint(&joint);

@@ -22,6 +22,7 @@ struct draw {
 	struct rb_nodes nodes;
 	uint32_t words[RB_NODES_WORDS(RANKS_MAX)], node_ranks;
 	struct rb_staging stagings[RANKS_MAX];
+	uint8_t apart[RANKS_MAX * RANKS_MAX];
 	bool in_place;
 };
 
@@ -48,6 +49,12 @@ static struct rb_joint joint_draw(struct draw *d, const struct rb_algorithm *a)
 			names[r] = r / d->node_ranks;
 		rb_nodes_make(&d->nodes, d->words, names, n);
 		joint.nodes = &d->nodes;
+	}
+	if (a->kind == RB_KIND_ALLTOALLV && a->flags != 0 && below(d, 3) > 0) {
+		for (uint32_t r = 0; r < n; r++)
+			for (uint32_t p = 0; p <= r; p++)
+				d->apart[r * n + p] = d->apart[p * n + r] = below(d, 2) == 0;
+		joint.apart = d->apart;
 	}
 	ck_assert_int_eq(rb_joint_build(&joint), RUBATO_OK);
 	return joint;

@@ -1,10 +1,14 @@
 /*
- * alltoall_hierarchical_direct.c -- within the node as alltoall_direct, out of each other's IN;
- * with the ranks of other nodes the very messages of alltoall_pairwise, but all at once, and so
- * that at any time each node sends to one other. For large blocks, and for those that no other
- * rank knows (ALLTOALLV), which cannot travel together. A node whose memory is not mapped takes
- * alltoall_pairwise. In place, where each partner needs slots, a few partners follow each other,
- * as there.
+ * alltoall_hierarchical_direct.c -- within the node in mapped memory: every rank copies what is for
+ * it out of the others' IN, and tells them, chunk by chunk, that it has, in the partners' order of
+ * alltoall_pairwise: no rank's memory is read by all at once. With the ranks of other nodes the
+ * very messages of alltoall_pairwise, but all at once, and so that at any time each node sends to
+ * one other. For large blocks, and for those that no other rank knows (ALLTOALLV), which cannot
+ * travel together. A node whose memory is not mapped takes alltoall_pairwise. In place, where each
+ * partner needs slots, a few partners follow each other, as there.
+ *
+ * The ranks of a node that are `apart` take messages, too: pairs whose blocks of an ALLTOALLV are
+ * short, or lie where they are not mapped. alltoall_direct is the same where all ranks are a node.
  *
  * By puts blocks go straight into the OUT of ranks of other nodes, as in alltoall_put: once those
  * have said that it may be written and, in place, taken theirs out of the way into a vector slot.
@@ -17,21 +21,18 @@
 #define DATA 0  /* Between nodes. */
 #define READY 1 /* By puts: OUT may be written. */
 
+/* Whose memory is worked in, or (staged) would be. */
 static bool is_near(const struct rb_build *build, uint32_t rank)
 {
 	const struct rb_nodes *nodes = build->nodes;
+	bool apart = build->apart != NULL && build->apart[rank] && rank != build->rank;
 
-	return nodes == NULL || nodes->node_of[rank] == nodes->node_of[build->rank];
+	return !apart && (nodes == NULL || nodes->node_of[rank] == nodes->node_of[build->rank]);
 }
 
-static uint32_t place_of(const struct rb_build *build, uint32_t rank)
+static void write_far(struct rb_writer *w, const struct rb_build *build, uint32_t slots)
 {
-	return build->nodes != NULL ? build->nodes->place_of[rank] : rank;
-}
-
-static void write_far(struct rb_writer *w, const struct rb_build *build)
-{
-	struct rb_exchanges exchanges = { .slots = RB_PAIRWISE_AT_ONCE * RB_DEPTH_MAPPED };
+	struct rb_exchanges exchanges = { .slots = slots };
 	uint32_t n = build->rank_count, r = build->rank;
 	struct rb_row sends = { 0 };
 
@@ -103,16 +104,28 @@ static void write_far_puts(struct rb_writer *w, const struct rb_build *build)
 			(void)rb_write_wait(w, rb_left(build, r, i), DATA, rb_left(build, r, i), 1);
 }
 
-static struct rb_row write_near_entry(struct rb_writer *w, const struct rb_lanes *l)
+/* The rank's partners of its node, in turn: from *i on the next one; none: false. */
+static bool next_near(const struct rb_build *build, uint32_t *i, uint32_t *peer)
+{
+	for (; *i < build->rank_count; ++*i) {
+		*peer = rb_partner(build, *i);
+		if (*peer != build->rank && is_near(build, *peer))
+			return true;
+	}
+	return false;
+}
+
+static struct rb_row write_near_entry(struct rb_writer *w, const struct rb_build *build)
 {
 	struct rb_row entry = { 0 };
+	uint32_t peer;
 
-	for (uint32_t i = 1; i < l->size; i++) {
-		(void)rb_write_notify(w, rb_lanes_other(l, i), ENTRY, 0, 0);
+	for (uint32_t i = 0; next_near(build, &i, &peer); i++) {
+		(void)rb_write_notify(w, peer, ENTRY, 0, 0);
 		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
 	}
-	for (uint32_t i = 1; i < l->size; i++) {
-		rb_row_add(&entry, rb_write_wait(w, rb_lanes_other(l, i), ENTRY, 0, 0));
+	for (uint32_t i = 0; next_near(build, &i, &peer); i++) {
+		rb_row_add(&entry, rb_write_wait(w, peer, ENTRY, 0, 0));
 		rb_write_flags(w, RB_STEP_ONCE | RB_STEP_ENTRY);
 	}
 	return entry;
@@ -120,35 +133,49 @@ static struct rb_row write_near_entry(struct rb_writer *w, const struct rb_lanes
 
 static void build(struct rb_writer *w, const struct rb_build *who, bool mapped, bool put)
 {
-	uint32_t n = who->rank_count, r = who->rank;
-	struct rb_lanes l = rb_lanes_of(who, mapped);
+	uint32_t n = who->rank_count, r = who->rank, peer, first = 0;
+	bool maps = mapped && (who->apart == NULL || next_near(who, &first, &peer));
 	struct rb_exchanges exchanges = { 0 };
 	struct rb_fetches fetches = { 0 };
 	struct rb_row entry = { 0 };
 
 	rb_writer_init(w, w->schedule, r, n, n);
-	w->schedule->flags =
-		(mapped ? RB_SCHEDULE_MAPPED_BUFFERS : 0) | (put ? RB_SCHEDULE_PUT : 0);
+	w->schedule->flags = (maps ? RB_SCHEDULE_MAPPED_BUFFERS : 0) | (put ? RB_SCHEDULE_PUT : 0);
 	if (mapped)
-		entry = write_near_entry(w, &l);
+		entry = write_near_entry(w, who);
 	if (put)
 		write_far_puts(w, who);
 	else
-		write_far(w, who);
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t peer = rb_partner(who, i);
-
-		if (peer == r || !is_near(who, peer))
-			continue;
+		write_far(w, who, maps ? RB_PAIRWISE_AT_ONCE * RB_DEPTH_MAPPED : 0);
+	for (uint32_t i = 0; next_near(who, &i, &peer); i++)
 		if (mapped)
-			rb_write_fetch(
-				w, who, peer,
-				rb_row_at(&entry, rb_lanes_other_at(&l, place_of(who, peer))),
-				&fetches);
+			rb_write_fetch(w, who, peer, rb_row_at(&entry, fetches.count), &fetches);
 		else
 			rb_write_exchange(w, who, peer, &exchanges);
-	}
 	(void)rb_write_copy(w, rb_span_in(RB_SELF), rb_span_out(RB_SELF), r, 1);
+}
+
+static struct rb_build on_one_node(const struct rb_build *who)
+{
+	struct rb_build one = *who;
+
+	one.nodes = NULL;
+	return one;
+}
+
+void rb_build_alltoall_direct(struct rb_writer *w, const struct rb_build *who)
+{
+	struct rb_build one = on_one_node(who);
+
+	build(w, &one, true, false);
+}
+
+uint64_t rb_sent_alltoall_direct(const struct rb_layout *layout, const struct rb_build *build,
+				 uint32_t element_bytes)
+{
+	struct rb_build one = on_one_node(build);
+
+	return rb_sent_alltoall_hierarchical_direct(layout, &one, element_bytes);
 }
 
 void rb_build_alltoall_hierarchical_direct(struct rb_writer *w, const struct rb_build *who)
@@ -173,7 +200,7 @@ uint64_t rb_sent_alltoall_hierarchical_direct(const struct rb_layout *layout,
 	uint64_t sent = 0;
 
 	for (uint32_t p = 0; p < build->rank_count; p++)
-		if (!is_near(build, p))
+		if (p != build->rank && !is_near(build, p))
 			sent += rb_layout_length(layout, p, 1);
 	return sent * element_bytes;
 }
