@@ -19,7 +19,11 @@ static void oneshot_free(struct rubato_op *op)
 	free(op->exchange.peers);
 	free(op->exchange.records);
 	free(op->exchange.own_record);
+	free(op->exchange.opened);
 	free(op->exchange.all_opened);
+	free(op->exchange.pairs);
+	free(op->exchange.opening);
+	free(op->exchange.apart);
 	rb_run_fini(&op->run);
 	rb_run_fini(&op->exchange.run);
 	rb_converted_fini(&op->converted);

@@ -62,15 +62,13 @@ struct rb_prepared {
 };
 
 enum rb_exchange { /* What ranks tell each other of their buffers: op_exchange.c. */
-		   RB_EXCHANGE_WORDS,         /* Words alone. */
-		   RB_EXCHANGE_KEYS,          /* Whole records, with keys. */
-		   RB_EXCHANGE_PER_PEER,      /* Words for each peer. */
-		   RB_EXCHANGE_NODE,          /* Words, among the ranks of a node. */
-		   RB_EXCHANGE_NODE_PER_PEER, /* Words for each of these. */
-		   RB_EXCHANGE_OPENED,        /* Whether each could open others' device memory; */
-		   RB_EXCHANGE_NODE_OPENED,   /* among the ranks of a node. */
+		   RB_EXCHANGE_WORDS,       /* Words alone. */
+		   RB_EXCHANGE_KEYS,        /* Whole records, with keys. */
+		   RB_EXCHANGE_NODE,        /* Words, among the ranks of a node. */
+		   RB_EXCHANGE_OPENED,      /* Whether each could open others' device memory; */
+		   RB_EXCHANGE_NODE_OPENED, /* among the ranks of a node. */
 };
-#define RB_EXCHANGE_COUNT 7
+#define RB_EXCHANGE_COUNT 5
 
 struct rb_plans {
 	struct rb_plan_cache cache;

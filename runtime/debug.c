@@ -243,7 +243,12 @@ rubato_status rubato_explain(rubato_comm *comm, const char *operation, uint64_t 
 	if (v.wire != RUBATO_WIRE_SAME)
 		line_add(&line, "; sums and averages travel as %s", rubato_wire_name(v.wire));
 	/* What is coded lies in the library's memory. */
-	if (choice.staged != choice.algorithm && v.wire == RUBATO_WIRE_SAME)
+	if (choice.apart_bytes > 0)
+		line_add(&line,
+			 "; messages between two ranks with at most %u bytes for each other, or a "
+			 "plain buffer",
+			 choice.apart_bytes);
+	else if (choice.staged != choice.algorithm && v.wire == RUBATO_WIRE_SAME)
 		line_add(&line, "; %s where a buffer is plain", rb_algorithms[choice.staged].name);
 	apart_add(&line, &v, kind, &choice);
 	copies_add(&line, comm);

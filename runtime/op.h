@@ -75,15 +75,22 @@ struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
 	/* Who takes part, and how many; NULL: all ranks. */
 	const uint32_t *ranks;
 	uint32_t rank_count;
-	uint64_t *records; /* What the run gathers: record_words for each of these. */
+	/* By pairs: this rank, and those that it exchanges with; of these, whose device memory it
+	 * opens; per rank whether it turns out to be apart (rb_build). Each as many as there are
+	 * ranks. */
+	uint32_t *pairs, *opening, opening_count;
+	uint8_t *apart;
+	struct rb_plan *plan; /* Likewise: the run's, of so many. */
+	uint64_t *records;    /* What the run gathers: record_words for each of these. */
 	uint32_t record_words, record_room;
-	uint64_t *own_record; /* PER_PEER: one for each peer. */
+	uint64_t *own_record; /* By pairs: one for each. */
 	size_t own_room;
 	struct rb_memory *added[RB_BUFFER_COUNT]; /* Registered for this operation's puts. */
 	/* What peers of other processes find buffers on a device by; NULL: there is none. */
 	struct rb_memory *shares;
 	enum { RB_SHARES_NONE, RB_SHARES_OPEN, RB_SHARES_REFUSED } sharing; /* Of all ranks. */
-	uint64_t opened, *all_opened; /* Whether this rank could open all of the others'; all's. */
+	/* Whether this rank could open all of the others'; all's. By pairs each other's. */
+	uint64_t *opened, *all_opened;
 	bool holds; /* `added`, remotes and opened shares in `peers`: there is something. */
 };
 
@@ -159,6 +166,14 @@ static inline bool rb_plan_needs_peers(const struct rb_plan *plan)
 		return false;
 	return (plan->schedule.flags &
 		(RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT)) != 0;
+}
+
+/* Whether its ranks tell each other where their buffers are. All do where an operation is made,
+ * whatever each knows of its own pairs. */
+static inline bool rb_op_asks_peers(const struct rubato_op *op)
+{
+	return rb_plan_needs_peers(op->plan) ||
+	       (op->persistent && rb_plan_by_pairs(op->plan) && op->plan->schedule.rank_count > 1);
 }
 
 /* Of its plan: what is coded counts in units. */

@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "runtime/op_stage.h"
 
+#define PAIR_RECORD 2u /* in, out: the blocks that the two have for each other */
 #define WORD_RECORD 3u /* in, out, scratch */
-#define PEER_RECORD 4u /* and what we send them, in elements */
 #define PUT_RECORD 4u  /* and 1: puts do not reach all that they write; then keys */
 #define KEY_HEAD 2u    /* offset, key bytes; then the key */
 /* In two bits of a word that transports leave alone: the kind of memory that the buffer is, or that
@@ -55,9 +55,7 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 	} exchanges[RB_EXCHANGE_COUNT] = {
 		[RB_EXCHANGE_WORDS] = { RB_KIND_ALLGATHER, WORD_RECORD },
 		[RB_EXCHANGE_KEYS] = { RB_KIND_ALLGATHER, 0 },
-		[RB_EXCHANGE_PER_PEER] = { RB_KIND_ALLTOALL, PEER_RECORD },
 		[RB_EXCHANGE_NODE] = { RB_KIND_ALLGATHER, WORD_RECORD },
-		[RB_EXCHANGE_NODE_PER_PEER] = { RB_KIND_ALLTOALL, PEER_RECORD },
 		[RB_EXCHANGE_OPENED] = { RB_KIND_ALLGATHER, 1 },
 		[RB_EXCHANGE_NODE_OPENED] = { RB_KIND_ALLGATHER, 1 },
 	};
@@ -71,8 +69,7 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 	struct rb_build who = { .rank = comm->engine.rank, .rank_count = comm->engine.rank_count };
 
 	RB_ASSERT(flat >= 0);
-	if (which == RB_EXCHANGE_NODE || which == RB_EXCHANGE_NODE_PER_PEER ||
-	    which == RB_EXCHANGE_NODE_OPENED) {
+	if (which == RB_EXCHANGE_NODE || which == RB_EXCHANGE_NODE_OPENED) {
 		const struct rb_nodes *nodes = &comm->choices.nodes;
 
 		who.rank_count = rb_node_size(nodes, nodes->node_of[who.rank]);
@@ -81,6 +78,60 @@ static rubato_status exchange_plan(struct rubato_comm *comm, enum rb_exchange wh
 	if (comm->plans.exchange[which] == NULL)
 		RB_TRY(rb_plan_make(&key, NULL, &choice, &who, &comm->plans.exchange[which]));
 	*out = comm->plans.exchange[which];
+	return RUBATO_OK;
+}
+
+/* Among `count` ranks, of which this one is the first: so many words from each to each other. */
+static rubato_status pairs_plan(struct rubato_op *op, uint32_t count, uint32_t words)
+{
+	struct rb_plan_cache *cache = &op->comm->plans.cache;
+	int flat = rb_algorithm_find(RB_KIND_ALLTOALL, "flat");
+	struct rb_plan_key key = { .count = words,
+				   .root = count, /* Tells it from others; of no other use. */
+				   .kind = RB_KIND_ALLTOALL,
+				   .element_bytes = 8,
+				   .algorithm = (uint8_t)flat };
+	struct rb_choice choice = { .align = 1, .chunk = words };
+	struct rb_build who = { .rank = 0, .rank_count = count };
+	struct rb_plan *plan = rb_plan_cache_find(cache, &key, NULL);
+
+	RB_ASSERT(flat >= 0 && count > 1);
+	if (plan == NULL) {
+		RB_TRY(rb_plan_make(&key, NULL, &choice, &who, &plan));
+		rb_plan_cache_add(cache, plan);
+	}
+	if (op->exchange.plan != NULL)
+		op->exchange.plan->users--;
+	op->exchange.plan = plan;
+	plan->users++;
+	return rb_run_init(&op->exchange.run, plan);
+}
+
+/* By pairs: those whose memory the plan works in, or where it is persistent, all. */
+static rubato_status pairs_find(struct rubato_op *op)
+{
+	struct rb_op_exchange *x = &op->exchange;
+	uint32_t n = op->comm->engine.rank_count, rank = op->comm->engine.rank;
+
+	if (x->pairs == NULL)
+		x->pairs = calloc(n, sizeof(*x->pairs));
+	if (x->opening == NULL)
+		x->opening = calloc(n, sizeof(*x->opening));
+	if (x->apart == NULL)
+		x->apart = calloc(n, sizeof(*x->apart));
+	if (x->pairs == NULL || x->opening == NULL || x->apart == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
+	memcpy(x->apart, op->plan->apart, n);
+	x->ranks = x->pairs;
+	x->rank_count = 0;
+	x->pairs[x->rank_count++] = rank;
+	for (uint32_t i = 1; i < n; i++) {
+		uint32_t r = (rank + i) % n;
+
+		/* Those of other nodes count as apart, where their blocks are short. */
+		if (op->persistent || (!x->apart[r] && rb_comm_maps(op->comm, r)))
+			x->pairs[x->rank_count++] = r;
+	}
 	return RUBATO_OK;
 }
 
@@ -112,8 +163,6 @@ static enum rb_exchange exchange_of(const struct rubato_op *op, bool keys)
 {
 	bool by_node = op->exchange.ranks != NULL;
 
-	if (op->plan->layout.per_peer)
-		return by_node ? RB_EXCHANGE_NODE_PER_PEER : RB_EXCHANGE_PER_PEER;
 	if (keys)
 		return RB_EXCHANGE_KEYS;
 	return by_node ? RB_EXCHANGE_NODE : RB_EXCHANGE_WORDS;
@@ -136,8 +185,8 @@ static const struct rb_executor *speaker(const struct rubato_op *op, uint32_t bu
 static rubato_status shares_prepare(struct rubato_op *op)
 {
 	const struct rb_executor *device = op->device.executor;
-	size_t count = SHARES_WHOLE +
-		       (op->plan->layout.per_peer ? 2 * (size_t)op->exchange.rank_count : 0);
+	bool pairs = rb_plan_by_pairs(op->plan);
+	size_t count = SHARES_WHOLE + (pairs ? 2 * (size_t)op->exchange.rank_count : 0);
 	struct rb_memory **shares = &op->exchange.shares;
 
 	if (device == NULL || device->ops->share_of == NULL || rb_comm_in_process(op->comm) ||
@@ -153,15 +202,17 @@ static rubato_status shares_prepare(struct rubato_op *op)
 rubato_status rb_exchange_prepare(struct rubato_op *op)
 {
 	uint32_t n = op->comm->engine.rank_count;
-	bool keys = rb_plan_needs_peers(op->plan) &&
-		    (op->plan->schedule.flags & RB_SCHEDULE_PUT) != 0,
-	     per_peer = op->plan->layout.per_peer;
-	uint32_t words = per_peer ? PEER_RECORD : keys ? key_record(op->comm) : WORD_RECORD;
-	size_t own = per_peer ? (size_t)n * words : words;
+	bool keys = (op->plan->schedule.flags & RB_SCHEDULE_PUT) != 0;
+	bool pairs = rb_plan_by_pairs(op->plan);
+	uint32_t words = pairs ? PAIR_RECORD : keys ? key_record(op->comm) : WORD_RECORD;
+	size_t own = pairs ? (size_t)n * words : words;
 	struct rb_plan *plan;
 
-	RB_ASSERT(!(keys && per_peer));
-	ranks_find(op);
+	RB_ASSERT(!(keys && pairs));
+	if (pairs)
+		RB_TRY(pairs_find(op));
+	else
+		ranks_find(op);
 	if (op->comm->engine.device_count > 0)
 		RB_TRY(shares_prepare(op));
 	if (op->exchange.peers == NULL)
@@ -180,8 +231,11 @@ rubato_status rb_exchange_prepare(struct rubato_op *op)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
 	}
 	op->exchange.record_words = words;
-	RB_TRY(exchange_plan(op->comm, exchange_of(op, keys), &plan));
 	op->exchange.run.ranks = op->exchange.ranks;
+	op->exchange.run.pairs = pairs ? &op->plan->layout : NULL;
+	if (pairs)
+		return pairs_plan(op, op->exchange.rank_count, PAIR_RECORD);
+	RB_TRY(exchange_plan(op->comm, exchange_of(op, keys), &plan));
 	return rb_run_init(&op->exchange.run, plan);
 }
 
@@ -287,31 +341,6 @@ static uint64_t peer_block(const struct rb_layout *layout, uint32_t buffer, uint
 	return rb_layout_offset(layout, r);
 }
 
-/* One record for each that takes part: the blocks that concern it. That a buffer is not mapped all
- * see alike. */
-static void peer_records_write(struct rubato_op *op, void *const base[RB_BUFFER_COUNT],
-			       const uint64_t whole[RB_BUFFER_COUNT])
-{
-	const struct rb_layout *layout = &op->plan->layout;
-	uint64_t element = op->plan->key.element_bytes;
-
-	for (uint32_t i = 0; i < op->exchange.rank_count; i++) {
-		uint64_t *words = op->exchange.own_record + (size_t)i * PEER_RECORD;
-		uint32_t r = rank_at(op, i);
-
-		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
-			words[b] = whole[b];
-			if (b == RB_BUF_SCRATCH || whole[b] == 0 || whole[b] == WORD_EMPTY)
-				continue;
-			uint64_t length, first = peer_block(layout, b, r, &length);
-
-			words[b] = word_of(op, b, 1 + i, (uint8_t *)base[b] + first * element,
-					   length * element);
-		}
-		words[WORD_RECORD] = rb_layout_length(layout, r, 1);
-	}
-}
-
 /* Managed memory counts as the host's: whoever works in it reaches it. */
 static void kinds_write(const struct rubato_op *op, const uint64_t bytes[RB_BUFFER_COUNT],
 			uint64_t *words)
@@ -323,6 +352,26 @@ static void kinds_write(const struct rubato_op *op, const uint64_t bytes[RB_BUFF
 					      : RB_MEMORY_HOST;
 
 		words[b] = (words[b] & ~KIND_BITS) | kind << KIND_SHIFT;
+	}
+}
+
+/* One record for each other that takes part: the blocks that concern it. */
+static void pair_records_write(struct rubato_op *op, void *const base[RB_BUFFER_COUNT],
+			       const uint64_t bytes[RB_BUFFER_COUNT])
+{
+	const struct rb_layout *layout = &op->plan->layout;
+	uint64_t element = op->plan->key.element_bytes;
+
+	for (uint32_t i = 1; i < op->exchange.rank_count; i++) {
+		uint64_t *words = op->exchange.own_record + (size_t)i * PAIR_RECORD;
+
+		for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
+			uint64_t length, first = peer_block(layout, b, rank_at(op, i), &length);
+			uint8_t *at = length > 0 ? (uint8_t *)base[b] + first * element : NULL;
+
+			words[b] = word_of(op, b, 1 + i, at, length * element);
+		}
+		kinds_write(op, bytes, words);
 	}
 }
 
@@ -395,16 +444,14 @@ void rb_exchange_write(struct rubato_op *op)
 
 	op->exchange.sharing = RB_SHARES_NONE;
 	rb_op_buffers(op, base, bytes);
+	if (rb_plan_by_pairs(op->plan)) {
+		pair_records_write(op, base, bytes);
+		return;
+	}
 	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 		words[b] = word_of(op, b, 0, base[b], bytes[b]);
 		if (b == RB_BUF_SCRATCH && bytes[b] == 0)
 			words[b] = 0;
-	}
-	if (op->plan->layout.per_peer) {
-		peer_records_write(op, base, words);
-		for (uint32_t r = 0; r < op->comm->engine.rank_count; r++)
-			kinds_write(op, bytes, op->exchange.own_record + (size_t)r * PEER_RECORD);
-		return;
 	}
 	memcpy(op->exchange.own_record, words, sizeof(words));
 	kinds_write(op, bytes, op->exchange.own_record);
@@ -492,26 +539,6 @@ static rubato_status words_map(struct rubato_op *op, const struct rb_plan *plan,
 	return RUBATO_OK;
 }
 
-/* Of an alltoallv without messages: whether each rank sends us what we expect. */
-static rubato_status peer_records_check(const struct rubato_op *op)
-{
-	const struct rb_layout *layout = &op->plan->layout;
-
-	for (uint32_t i = 0; layout->per_peer && i < op->exchange.rank_count; i++) {
-		uint32_t r = rank_at(op, i);
-		uint64_t theirs = record_at(op, i)[WORD_RECORD];
-		uint64_t ours = rb_layout_out_length(layout, r, 1);
-
-		if (theirs != ours)
-			return RB_FAIL(RUBATO_ERR_MISMATCH,
-				       "alltoallv: rank %u sends rank %u %llu elements, which "
-				       "expects %llu",
-				       r, op->comm->engine.rank, (unsigned long long)theirs,
-				       (unsigned long long)ours);
-	}
-	return RUBATO_OK;
-}
-
 /* Whether there is a rank whose buffers puts do not all reach: all see it alike. */
 static bool puts_refused(const struct rubato_op *op)
 {
@@ -544,21 +571,158 @@ static bool opens(const struct rubato_op *op)
 	       !((schedule->flags & RB_SCHEDULE_PUT) && puts_refused(op));
 }
 
-static void shares_close(struct rubato_op *op)
+static void share_close(struct rubato_op *op, uint32_t i)
 {
 	struct rb_executor *device = op->device.executor;
 
+	for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
+		void **mapped = &op->exchange.peers[rank_at(op, i)].mapped[b];
+
+		if (*mapped != NULL && rank_at(op, i) != op->comm->engine.rank &&
+		    is_shared(record_at(op, i)[b]))
+			device->ops->share_close(device, *mapped);
+		*mapped = NULL;
+	}
+}
+
+static void shares_close(struct rubato_op *op)
+{
 	for (uint32_t i = 0; op->exchange.sharing != RB_SHARES_NONE && i < op->exchange.rank_count;
 	     i++)
-		for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
-			void **mapped = &op->exchange.peers[rank_at(op, i)].mapped[b];
-
-			if (*mapped != NULL && rank_at(op, i) != op->comm->engine.rank &&
-			    is_shared(record_at(op, i)[b]))
-				device->ops->share_close(device, *mapped);
-			*mapped = NULL;
-		}
+		share_close(op, i);
 	op->exchange.sharing = RB_SHARES_NONE;
+}
+
+/* ---- By pairs ---- */
+
+/* Whether it and we can work in each other's memory, as far as the two records say: both see it
+ * alike. Where that is a device's, both have some in both buffers, and of the same kinds: then it
+ * is the same for all that a rank works with. *shared: it is opened first. */
+static bool pair_maps(const struct rubato_op *op, uint32_t i, bool *shared)
+{
+	const uint64_t *theirs = record_at(op, i);
+	const uint64_t *ours = op->exchange.own_record + (size_t)i * PAIR_RECORD;
+	const struct rb_executor *device = op->device.executor;
+	bool on_device = false, same = true;
+	uint32_t first = UINT32_MAX;
+
+	*shared = false;
+	for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
+		uint64_t words[2] = { theirs[b], ours[b] };
+		uint64_t kinds[2];
+
+		for (uint32_t k = 0; k < 2; k++) {
+			kinds[k] = words[k] >> KIND_SHIFT & 3;
+			on_device |= kinds[k] == RB_MEMORY_DEVICE;
+			*shared |= is_shared(words[k]);
+			if ((words[k] & ~KIND_BITS) == 0)
+				return false;
+		}
+		same &= kinds[0] == kinds[1];
+	}
+	if (!on_device)
+		return true;
+	for (uint32_t k = 0; same && k < 2 * PAIR_RECORD; k++) {
+		uint64_t word = k < PAIR_RECORD ? theirs[k] : ours[k - PAIR_RECORD];
+		bool names = word >> KIND_SHIFT == RB_MEMORY_DEVICE && device != NULL &&
+			     device->ops->word_kin != NULL;
+		uint32_t its = names ? device->ops->word_kin(word & ~KIND_BITS) : first;
+
+		same = first == UINT32_MAX || its == first;
+		first = its;
+	}
+	return same && device != NULL;
+}
+
+static rubato_status pair_map(struct rubato_op *op, uint32_t i, void *const base[RB_BUFFER_COUNT])
+{
+	uint32_t r = rank_at(op, i);
+
+	for (uint32_t b = RB_BUF_IN; b <= RB_BUF_OUT; b++) {
+		void **mapped = &op->exchange.peers[r].mapped[b];
+
+		*mapped = record_map(op, op->plan, r, b, record_at(op, i)[b] & ~KIND_BITS, base[b]);
+		if (*mapped == NULL && op->plan->reach[(size_t)r * RB_BUFFER_COUNT + b] > 0)
+			return RB_FAIL(RUBATO_ERR_PEER,
+				       "%s: rank %u says that its buffer lies where none of its "
+				       "memory is",
+				       rb_kind_name(op->kind), r);
+	}
+	return RUBATO_OK;
+}
+
+/* Maps what can be. What is shared, its own exchange follows for: whether both could open it. */
+static rubato_status pairs_map(struct rubato_op *op, bool *asks)
+{
+	struct rb_op_exchange *x = &op->exchange;
+	uint32_t n = op->comm->engine.rank_count;
+	void *base[RB_BUFFER_COUNT];
+	uint64_t bytes[RB_BUFFER_COUNT];
+
+	memset(x->peers, 0, n * sizeof(*x->peers));
+	rb_op_buffers(op, base, bytes);
+	x->opening_count = 0;
+	x->opening[x->opening_count++] = 0;
+	for (uint32_t i = 1; i < x->rank_count; i++) {
+		uint32_t r = rank_at(op, i);
+		bool shared;
+
+		if (x->apart[r] || !rb_comm_maps(op->comm, r))
+			continue;
+		x->apart[r] = !pair_maps(op, i, &shared);
+		if (x->apart[r])
+			continue;
+		if (!shared) {
+			RB_TRY(pair_map(op, i, base));
+			continue;
+		}
+		if (x->opened == NULL)
+			x->opened = calloc(n, sizeof(*x->opened));
+		if (x->all_opened == NULL)
+			x->all_opened = calloc(n, sizeof(*x->all_opened));
+		if (x->opened == NULL || x->all_opened == NULL)
+			return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
+		x->sharing = RB_SHARES_OPEN;
+		x->holds = true;
+		x->opened[x->opening_count] = pair_map(op, i, base) == RUBATO_OK;
+		x->opening[x->opening_count++] = i;
+	}
+	*asks = x->opening_count > 1;
+	if (!*asks)
+		return RUBATO_OK;
+	/* From places to ranks, as the run takes them. */
+	for (uint32_t k = 0; k < x->opening_count; k++)
+		x->opening[k] = rank_at(op, x->opening[k]);
+	x->run.ranks = x->opening;
+	return pairs_plan(op, x->opening_count, 1);
+}
+
+static void refused_say(struct rubato_op *op, const char *to)
+{
+	op->comm->sharing_refused = true;
+	RB_LOG(RB_LOG_INFO,
+	       "rank %u: device memory goes to other processes through the host's from now on, as "
+	       "%s could open it",
+	       op->comm->engine.rank, to);
+}
+
+static void pairs_opened(struct rubato_op *op)
+{
+	struct rb_op_exchange *x = &op->exchange;
+	uint32_t k = 1;
+
+	for (uint32_t i = 1; i < x->rank_count && k < x->opening_count; i++) {
+		uint32_t r = rank_at(op, i);
+
+		if (r != x->opening[k])
+			continue;
+		x->apart[r] = x->opened[k] != 1 || x->all_opened[k] != 1;
+		k++;
+		if (!x->apart[r])
+			continue;
+		share_close(op, i);
+		refused_say(op, "not both");
+	}
 }
 
 rubato_status rb_exchange_open(struct rubato_op *op, bool *asks)
@@ -568,18 +732,22 @@ rubato_status rb_exchange_open(struct rubato_op *op, bool *asks)
 	struct rb_plan *plan;
 	bool all = false;
 
+	if (rb_plan_by_pairs(op->plan))
+		return pairs_map(op, asks);
 	*asks = opens(op);
 	if (!*asks)
 		return RUBATO_OK;
+	if (op->exchange.opened == NULL)
+		op->exchange.opened = calloc(n, sizeof(*op->exchange.opened));
 	if (op->exchange.all_opened == NULL)
 		op->exchange.all_opened = calloc(n, sizeof(*op->exchange.all_opened));
-	if (op->exchange.all_opened == NULL)
+	if (op->exchange.opened == NULL || op->exchange.all_opened == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "records of %u ranks", n);
 	memset(op->exchange.peers, 0, n * sizeof(*op->exchange.peers));
 	op->exchange.sharing = RB_SHARES_OPEN;
 	op->exchange.holds = true;
-	op->exchange.opened = words_map(op, op->plan, &all) == RUBATO_OK && all;
-	if (!op->exchange.opened) {
+	op->exchange.opened[0] = words_map(op, op->plan, &all) == RUBATO_OK && all;
+	if (!op->exchange.opened[0]) {
 		shares_close(op);
 		op->device = device;
 	}
@@ -593,17 +761,17 @@ void rb_exchange_opened(struct rubato_op *op)
 {
 	bool all = true;
 
+	if (rb_plan_by_pairs(op->plan)) {
+		pairs_opened(op);
+		return;
+	}
 	for (uint32_t i = 0; i < op->exchange.rank_count; i++)
 		all = all && op->exchange.all_opened[i] == 1;
 	if (all)
 		return;
 	shares_close(op);
 	op->exchange.sharing = RB_SHARES_REFUSED;
-	op->comm->sharing_refused = true;
-	RB_LOG(RB_LOG_INFO,
-	       "rank %u: device memory goes to other processes through the host's from now on, as "
-	       "not all ranks could open it",
-	       op->comm->engine.rank);
+	refused_say(op, "not all ranks");
 }
 
 static void remotes_close(struct rubato_op *op)
@@ -670,11 +838,15 @@ rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 	bool all, puts = (plan->schedule.flags & RB_SCHEDULE_PUT) != 0;
 
 	*out = NULL;
+	if (rb_plan_by_pairs(plan)) {
+		if (memcmp(op->exchange.apart, plan->apart, plan->schedule.rank_count) == 0)
+			*out = plan;
+		return RUBATO_OK;
+	}
 	if (puts && puts_refused(op)) {
 		rb_exchange_release(op);
 		return RUBATO_OK;
 	}
-	RB_TRY(peer_records_check(op));
 	all = op->exchange.sharing == RB_SHARES_OPEN;
 	if (op->exchange.sharing == RB_SHARES_NONE)
 		RB_TRY(words_map(op, plan, &all));

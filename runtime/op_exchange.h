@@ -9,6 +9,13 @@
  * touches the memory of its own node only (rb_algorithm.by_node) asks the ranks of that node
  * alone: nodes may decide differently, as both of its forms send the same messages between them.
  *
+ * An ALLTOALLV is exchanged by pairs (rb_plan_by_pairs). Two ranks that have only short blocks for
+ * each other send these, and tell each other nothing. The others tell each other where the blocks
+ * lie that concern the two, and decide for themselves what is mapped: to work in each other's
+ * memory, or to send messages after all. What a pair does no third rank needs to know, as the
+ * messages of its other pairs are the same. What both have for each other is compared by the
+ * signature that their records carry, as by that of their messages.
+ *
  * For puts a record also has keys of what they may write: not one for each peer, but one for each
  * transport, so that records stay as long as they are however many ranks there are. A peer opens
  * that of the transport between the two, and only where it puts. A rank that has no key of what
@@ -19,7 +26,7 @@
  * of a share (executor.h), which lies in memory that peers map. Whether they can open it, they know
  * when they have tried, so a second exchange follows: whether each could. When that is over all
  * shares have been read. If one rank could not, all take the other form, and the communicator
- * shares no device memory any more.
+ * shares no device memory any more; by pairs, those two.
  */
 #ifndef RB_RUNTIME_OP_EXCHANGE_H
 #define RB_RUNTIME_OP_EXCHANGE_H
@@ -35,7 +42,8 @@ void rb_exchange_write(struct rubato_op *op);
 RB_NODISCARD rubato_status rb_exchange_open(struct rubato_op *op, bool *asks);
 void rb_exchange_opened(struct rubato_op *op); /* It has. */
 /* With all records here: which plan can run, the same on every rank; op->peers is filled. NULL:
- * neither, as puts do not reach all that they would write. */
+ * neither, as puts do not reach all that they would write; or, by pairs, one where others are
+ * apart, as op->exchange.apart says. */
 RB_NODISCARD rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out);
 /* Peers' memory is let go, and what was registered for them. */
 void rb_exchange_release(struct rubato_op *op);

@@ -11,10 +11,10 @@
 #include "runtime/op_exchange.h"
 #include "runtime/op_stage.h"
 
-static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb_plan **out)
+static rubato_status plan_of(struct rubato_op *op, uint8_t algorithm, const struct rb_shape *shape,
+			     struct rb_plan **out)
 {
 	struct rubato_comm *comm = op->comm;
-	const struct rb_shape *shape = rb_kind_uneven(op->kind) ? &op->shape : NULL;
 	bool in_place = (op->kind == RB_KIND_ALLTOALL || op->kind == RB_KIND_ALLTOALLV) &&
 			op->in == op->out;
 	struct rb_plan_key key = {
@@ -26,6 +26,8 @@ static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb
 		.algorithm = algorithm,
 		.in_place = in_place,
 		.coded = rb_op_coded(op),
+		.apart_bytes = shape != NULL && shape->apart != NULL ? RB_APART_GIVEN
+								     : op->choice.apart_bytes,
 	};
 	struct rb_plan *plan = rb_plan_cache_find(&comm->plans.cache, &key, shape);
 
@@ -38,6 +40,11 @@ static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb
 	plan->users++;
 	*out = plan;
 	return RUBATO_OK;
+}
+
+static rubato_status plan_get(struct rubato_op *op, uint8_t algorithm, struct rb_plan **out)
+{
+	return plan_of(op, algorithm, rb_kind_uneven(op->kind) ? &op->shape : NULL, out);
 }
 
 static rubato_status choice_get(struct rubato_op *op)
@@ -234,7 +241,7 @@ static rubato_status plans_find(struct rubato_op *op, uint64_t *scratch_bytes)
 	RB_TRY(plan_get(op, op->choice.algorithm, &op->plan));
 	*scratch_bytes = op->plan->scratch_bytes;
 	if (!(op->plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) ||
-	    op->choice.staged == op->choice.algorithm)
+	    rb_plan_by_pairs(op->plan) || op->choice.staged == op->choice.algorithm)
 		return RUBATO_OK;
 	RB_TRY(plan_get(op, op->choice.staged, &op->plan_staged));
 	if (op->plan_staged->scratch_bytes > *scratch_bytes)
@@ -305,9 +312,9 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 		RB_TRY(rb_op_kinds_find(op));
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
-	mapped = rb_plan_needs_peers(op->plan);
+	mapped = rb_plan_needs_peers(op->plan) && !rb_plan_by_pairs(op->plan);
 	RB_TRY(scratch_prepare(op, scratch_bytes, mapped));
-	if (mapped)
+	if (rb_op_asks_peers(op))
 		RB_TRY(rb_exchange_prepare(op));
 	return rb_run_init(&op->run, op->plan);
 }
@@ -340,6 +347,26 @@ rubato_status rb_op_plan_without_puts(struct rubato_op *op)
 				      rb_op_element_bytes(op), &op->choice));
 	RB_TRY(plan_get(op, op->choice.algorithm, &plan));
 	RB_ASSERT(!rb_plan_needs_peers(plan));
+	op->plan->users--;
+	op->plan = plan;
+	RB_TRY(scratch_prepare(op, plan->scratch_bytes, false));
+	return rb_run_init(&op->run, plan);
+}
+
+/* ---- By pairs ---- */
+
+rubato_status rb_op_plan_apart(struct rubato_op *op)
+{
+	const struct rb_layout *layout = &op->plan->layout;
+	const struct rb_shape shape = { .counts = layout->lengths,
+					.offsets = layout->starts,
+					.out_counts = layout->out_lengths,
+					.out_offsets = layout->out_starts,
+					.hash = op->plan->key.shape,
+					.apart = op->exchange.apart };
+	struct rb_plan *plan;
+
+	RB_TRY(plan_of(op, op->choice.algorithm, &shape, &plan));
 	op->plan->users--;
 	op->plan = plan;
 	RB_TRY(scratch_prepare(op, plan->scratch_bytes, false));

@@ -21,6 +21,8 @@ RB_NODISCARD rubato_status rb_choose_without_puts(const struct rb_choice_facts *
 						  uint32_t element_bytes, struct rb_choice *choice);
 /* Plan, scratch and run become that one's. Not in flight; on all ranks. */
 RB_NODISCARD rubato_status rb_op_plan_without_puts(struct rubato_op *op);
+/* Likewise, by pairs: where those of op->exchange.apart are. This rank's own affair. */
+RB_NODISCARD rubato_status rb_op_plan_apart(struct rubato_op *op);
 /* Forgets all choices: they are made anew. */
 void rb_choices_forget(struct rubato_comm *comm);
 

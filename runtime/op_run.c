@@ -103,7 +103,7 @@ static rubato_status plan_use(struct rubato_op *op, struct rb_plan **out)
 	RB_TRY(rb_exchange_use(op, out));
 	if (*out != NULL)
 		return RUBATO_OK;
-	RB_TRY(rb_op_plan_without_puts(op));
+	RB_TRY(rb_plan_by_pairs(op->plan) ? rb_op_plan_apart(op) : rb_op_plan_without_puts(op));
 	*out = op->plan;
 	return RUBATO_OK;
 }
@@ -120,9 +120,11 @@ static void exchange_over(struct rubato_op *op)
 		op->status = RUBATO_OK;
 		return;
 	}
-	if (op->scratch.retired != NULL)
+	/* By pairs, others may still be in the call before. */
+	if (op->scratch.retired != NULL && !rb_plan_by_pairs(op->plan)) {
 		rb_memory_drop(&op->comm->memory, op->scratch.retired);
-	op->scratch.retired = NULL;
+		op->scratch.retired = NULL;
+	}
 	err = plan_use(op, &plan);
 	if (err != RUBATO_OK)
 		rb_op_end(op, err, rubato_error_text());
@@ -147,7 +149,7 @@ static void opened_start(struct rubato_op *op)
 {
 	struct rb_run *run = &op->exchange.run;
 
-	run->buffers[RB_BUF_IN].base = &op->exchange.opened;
+	run->buffers[RB_BUF_IN].base = op->exchange.opened;
 	run->buffers[RB_BUF_OUT].base = op->exchange.all_opened;
 	run->tag.step |= TAG_OPENED;
 	run->done = opened_done;
@@ -165,7 +167,7 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 		rb_op_end(op, err, run->failure);
 		return;
 	}
-	if (rb_plan_needs_peers(op->plan))
+	if (rb_op_asks_peers(op))
 		err = rb_exchange_open(op, &asks);
 	if (err != RUBATO_OK)
 		rb_op_end(op, err, rubato_error_text());
@@ -178,7 +180,7 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 static void exchange_start(struct rubato_op *op)
 {
 	op->state = RB_OP_EXCHANGING;
-	if (rb_plan_needs_peers(op->plan)) {
+	if (rb_op_asks_peers(op)) {
 		rb_exchange_write(op);
 		op->exchange.run.buffers[RB_BUF_IN].base = op->exchange.own_record;
 		op->exchange.run.buffers[RB_BUF_OUT].base = op->exchange.records;
@@ -194,7 +196,7 @@ static void exchange_start(struct rubato_op *op)
 rubato_status rb_op_agree(struct rubato_op *op, uint64_t deadline_ns)
 {
 	struct rb_engine *engine = &op->comm->engine;
-	bool addresses = rb_plan_needs_peers(op->plan);
+	bool addresses = rb_op_asks_peers(op);
 	struct rb_plan *plan = NULL;
 	rubato_status err;
 
@@ -472,7 +474,9 @@ void rb_op_release(struct rubato_op *op)
 		op->plan->users--;
 	if (op->plan_staged != NULL)
 		op->plan_staged->users--;
-	op->plan = op->plan_staged = NULL;
+	if (op->exchange.plan != NULL)
+		op->exchange.plan->users--;
+	op->plan = op->plan_staged = op->exchange.plan = NULL;
 	if (op->exchange.holds)
 		rb_exchange_release(op);
 	op->exchange.over = false;
@@ -486,7 +490,11 @@ void rb_op_release(struct rubato_op *op)
 	free(op->exchange.peers);
 	free(op->exchange.records);
 	free(op->exchange.own_record);
+	free(op->exchange.opened);
 	free(op->exchange.all_opened);
+	free(op->exchange.pairs);
+	free(op->exchange.opening);
+	free(op->exchange.apart);
 	if (op->exchange.shares != NULL)
 		rb_memory_drop(&op->comm->memory, op->exchange.shares);
 	free(op->helped);

@@ -71,6 +71,21 @@ static bool fault(struct look *look, uint32_t peer, struct rb_tag tag,
 	return true;
 }
 
+/* Of the call that we are in. What two ranks have for each other says whether they exchange records
+ * first: where they differ in that, one may wait for a record and the other for the block. */
+static bool pair_differs(struct look *look, uint32_t peer, struct rb_tag tag,
+			 const struct rb_signature *theirs)
+{
+	const struct rubato_op *op = look->comm->oneshots.op;
+	struct rb_signature ours = op->signature;
+
+	if (theirs->kind != RB_KIND_ALLTOALLV || rb_tag_channel_of(tag) != RB_CHANNEL_BLOCKS ||
+	    rb_tag_is_probe(tag))
+		return false;
+	ours.count = rb_layout_out_length(&op->plan->layout, peer, 1);
+	return theirs->count != ours.count && differ(look, peer, theirs, &ours);
+}
+
 static bool oneshot_judge(struct look *look, uint32_t peer, struct rb_tag tag,
 			  const struct rb_signature *theirs)
 {
@@ -86,7 +101,7 @@ static bool oneshot_judge(struct look *look, uint32_t peer, struct rb_tag tag,
 	if (!past)
 		return false; /* It is ahead: at the end, in the last barrier. */
 	if (known && signatures_agree(theirs, ours) && !op->done && op->number == number)
-		return false; /* In the same call, a step ahead. */
+		return pair_differs(look, peer, tag, theirs); /* Or a step ahead. */
 	if (probe && (!known || signatures_agree(theirs, ours)))
 		return probe_done(look, peer, tag, theirs);
 	if (known && signatures_agree(theirs, ours))

@@ -91,8 +91,22 @@ static rubato_status blocks_copy(struct rb_plan *plan, const struct rb_shape *sh
 	return RUBATO_OK;
 }
 
-/* Two shapes may have one hash. */
-static bool blocks_same(const struct rb_plan *plan, const struct rb_shape *shape)
+/* Both of a pair know how long their blocks for each other are, and so decide alike. */
+static rubato_status apart_find(struct rb_plan *plan, const struct rb_shape *shape, uint32_t n)
+{
+	uint64_t most = plan->key.apart_bytes / plan->key.element_bytes;
+
+	plan->apart = calloc(n, sizeof(*plan->apart));
+	if (plan->apart == NULL)
+		return RB_FAIL(RUBATO_ERR_MEMORY, "blocks of %u ranks", n);
+	for (uint32_t r = 0; r < n; r++)
+		plan->apart[r] = plan->key.apart_bytes == RB_APART_GIVEN
+					 ? shape->apart[r]
+					 : shape->counts[r] <= most && shape->out_counts[r] <= most;
+	return RUBATO_OK;
+}
+
+bool rb_plan_has_blocks(const struct rb_plan *plan, const struct rb_shape *shape)
 {
 	const struct rb_layout *layout = &plan->layout;
 	uint32_t n = plan->schedule.rank_count;
@@ -100,6 +114,8 @@ static bool blocks_same(const struct rb_plan *plan, const struct rb_shape *shape
 	if (shape == NULL)
 		return true;
 	return side_same(layout->starts, layout->lengths, shape->counts, shape->offsets, n) &&
+	       (plan->key.apart_bytes != RB_APART_GIVEN ||
+		memcmp(plan->apart, shape->apart, n) == 0) &&
 	       (shape->out_counts == NULL || side_same(layout->out_starts, layout->out_lengths,
 						       shape->out_counts, shape->out_offsets, n));
 }
@@ -288,8 +304,8 @@ static void derive_message(struct rb_plan *plan, uint32_t index)
 			: step->kind == RB_STEP_RECV ? step->to
 						     : RB_NO_SPAN;
 
-	m->simple = !plan->layout.per_peer && step->kind != RB_STEP_PUT &&
-		    step->kind != RB_STEP_COPY && step->kind != RB_STEP_REDUCE &&
+	m->simple = step->kind != RB_STEP_PUT && step->kind != RB_STEP_COPY &&
+		    step->kind != RB_STEP_REDUCE &&
 		    (span == RB_NO_SPAN || plan->schedule.spans[span].rank == RB_SELF);
 	if (!m->simple)
 		return;
@@ -494,7 +510,12 @@ rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape 
 		.align = choice->align > 0 ? choice->align : 1,
 		.chunk = choice->chunk > 0 ? choice->chunk : 1,
 	};
-	err = schedule_build(algorithm, &build, block_count, &plan->schedule);
+	err = RUBATO_OK;
+	if (key->kind == RB_KIND_ALLTOALLV && algorithm->flags & RB_SCHEDULE_MAPPED_BUFFERS)
+		err = apart_find(plan, shape, rank_count);
+	build.apart = plan->apart;
+	if (err == RUBATO_OK)
+		err = schedule_build(algorithm, &build, block_count, &plan->schedule);
 	if (err == RUBATO_OK && shape != NULL)
 		err = blocks_copy(plan, shape, rank_count);
 	if (err == RUBATO_OK)
@@ -652,6 +673,7 @@ void rb_plan_free(struct rb_plan *plan)
 	free(plan->needs);
 	free(plan->messages);
 	free(plan->blocks);
+	free(plan->apart);
 	free(plan->reach);
 	free(plan->put_reach);
 	free(plan);
@@ -672,7 +694,8 @@ static bool key_same(const struct rb_plan_key *a, const struct rb_plan_key *b)
 {
 	return a->count == b->count && a->shape == b->shape && a->root == b->root &&
 	       a->kind == b->kind && a->element_bytes == b->element_bytes &&
-	       a->algorithm == b->algorithm && a->in_place == b->in_place && a->coded == b->coded;
+	       a->algorithm == b->algorithm && a->in_place == b->in_place && a->coded == b->coded &&
+	       a->apart_bytes == b->apart_bytes;
 }
 
 rubato_status rb_plan_cache_init(struct rb_plan_cache *cache, uint32_t plan_max)
@@ -708,10 +731,10 @@ struct rb_plan *rb_plan_cache_find(struct rb_plan_cache *cache, const struct rb_
 	struct rb_plan *plan;
 
 	if (cache->newest != NULL && key_same(&cache->newest->key, key) &&
-	    blocks_same(cache->newest, shape))
+	    rb_plan_has_blocks(cache->newest, shape))
 		return cache->newest;
 	plan = cache->buckets[bucket_of(cache, key)];
-	while (plan != NULL && !(key_same(&plan->key, key) && blocks_same(plan, shape)))
+	while (plan != NULL && !(key_same(&plan->key, key) && rb_plan_has_blocks(plan, shape)))
 		plan = plan->bucket_next;
 	if (plan != NULL)
 		rb_plan_cache_touch(cache, plan);

@@ -17,16 +17,19 @@ struct rb_plan_key {
 	uint64_t shape; /* rb_shape.hash, or 0. */
 	uint32_t root;
 	uint8_t kind, element_bytes;
-	uint8_t algorithm; /* Index. */
-	uint8_t in_place;  /* ALLTOALL(V): IN is OUT. */
-	uint8_t coded;     /* Chosen among those that may be (rb_choice_facts): cut otherwise. */
+	uint8_t algorithm;    /* Index. */
+	uint8_t in_place;     /* ALLTOALL(V): IN is OUT. */
+	uint8_t coded;        /* Chosen among those that may be (rb_choice_facts): cut otherwise. */
+	uint32_t apart_bytes; /* As chosen (rb_choice); or RB_APART_GIVEN. */
 };
+#define RB_APART_GIVEN UINT32_MAX /* The shape says who is apart. */
 
 /* Uneven blocks, as the caller gives them: rank_count entries each, in elements. */
 struct rb_shape {
 	const uint64_t *counts, *offsets;         /* ALLTOALLV: IN's. No offsets: packed. */
 	const uint64_t *out_counts, *out_offsets; /* ALLTOALLV: OUT's. */
 	uint64_t hash;                            /* By rb_shape_hash. */
+	const uint8_t *apart;                     /* RB_APART_GIVEN: per rank (rb_build). */
 };
 
 #define RB_PLAN_STEPS_SHORT 64
@@ -59,6 +62,7 @@ struct rb_plan {
 	uint32_t *successors; /* Steps that depend on a step: successor_first[s] .. [s + 1] - 1. */
 	uint32_t *successor_first;
 	uint64_t *blocks; /* The layout's arrays, where it has some. */
+	uint8_t *apart;   /* As the builder was told, this rank's own copy; or NULL. */
 	/*
 	 * Short: at most 64 steps, each at most once (all small operations). Bit i is step i: what
 	 * it needs, who needs it, which steps there are, which need none; [1]: when those of the
@@ -110,11 +114,19 @@ static inline uint32_t rb_plan_need(const struct rb_plan *plan, const struct rb_
 	return iteration < last ? iteration : last;
 }
 
+/* Whether it is for each pair of ranks to work in each other's memory or not. */
+static inline bool rb_plan_by_pairs(const struct rb_plan *plan)
+{
+	return plan->apart != NULL;
+}
+
 /* Elements of the whole vector behind a public count: some operations count per rank. */
 uint64_t rb_plan_total(enum rb_kind kind, uint64_t count, uint32_t rank_count);
 
 /* Of starts and lengths, so that packed blocks are equal however they are given. Never 0. */
 uint64_t rb_shape_hash(const struct rb_shape *shape, uint32_t rank_count);
+/* Whether these are a plan's. */
+bool rb_plan_has_blocks(const struct rb_plan *plan, const struct rb_shape *shape);
 /* `shape`: of uneven blocks (copied), else NULL. `who`: the rank, its number and nodes; the rest is
  * the key's. */
 RB_NODISCARD rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape *shape,

@@ -385,10 +385,7 @@ static void message_start(struct rb_engine *engine, struct rb_run *run, struct r
 	request->peer = rb_run_peer(run, step);
 	request->tag = rb_tag_step(run->tag, step->channel, slot->iteration);
 	request->signature = run->signature;
-	/* Each pair's own: what one sends must be what the other expects. */
-	if (run->plan->layout.per_peer &&
-	    (step->kind == RB_STEP_SEND || step->kind == RB_STEP_RECV))
-		request->signature.count = run->plan->range[slot->step];
+	request->signature.count = rb_run_count(run, slot->step);
 	request->owner = slot;
 	request->state = RB_REQUEST_IDLE;
 	request->buffer = NULL;
@@ -561,6 +558,7 @@ static void start_once(struct rb_engine *engine, struct rb_run *run, uint32_t st
 	request->tag = run->tag;
 	request->tag.step |= m->tag_step;
 	request->signature = run->signature;
+	request->signature.count = rb_run_count(run, step_index);
 	request->where = &run->buffers[m->buffer];
 	request->buffer = run->buffers[m->buffer].base;
 	request->size_bytes = (size_t)m->size_bytes;

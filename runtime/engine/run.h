@@ -45,6 +45,9 @@ struct rb_run {
 	const struct rb_code_vector *code; /* NULL, or with wire: what its copies are instead. */
 	struct rb_tag tag;
 	struct rb_signature signature;
+	/* Of an exchange among pairs: what they have for each other, which its messages carry in
+	 * the signature as those of the plan's do that is being exchanged for. Or NULL. */
+	const struct rb_layout *pairs;
 	uint32_t instance; /* Chooses the set of scratch slots. */
 	bool entered;      /* RB_STEP_ENTRY steps are left out. */
 	bool in_flight;    /* It is of one of the engine's operations in flight. */
@@ -93,6 +96,21 @@ uint32_t rb_run_steps_done(const struct rb_run *run);
 static inline uint32_t rb_run_peer(const struct rb_run *run, const struct rb_step *step)
 {
 	return run->ranks != NULL && step->peer != RB_SELF ? run->ranks[step->peer] : step->peer;
+}
+/* The count in the signature of a step's message. By pairs it is each pair's own: what one sends
+ * must be what the other expects. */
+static inline uint64_t rb_run_count(const struct rb_run *run, uint32_t index)
+{
+	const struct rb_step *step = &run->plan->schedule.steps[index];
+	bool block = step->kind == RB_STEP_SEND || step->kind == RB_STEP_RECV;
+
+	if (run->plan->layout.per_peer && block)
+		return run->plan->range[index];
+	if (run->pairs == NULL || !block)
+		return run->signature.count;
+	return step->kind == RB_STEP_SEND
+		       ? rb_layout_length(run->pairs, rb_run_peer(run, step), 1)
+		       : rb_layout_out_length(run->pairs, rb_run_peer(run, step), 1);
 }
 
 #endif

@@ -17,13 +17,13 @@ static inline uint8_t *place(const struct rb_straight *s, uint8_t buffer, uint64
 }
 
 static enum rb_now message(const struct rb_engine *engine, const struct rb_straight *s,
-			   uint32_t step)
+			   uint32_t step, const struct rb_signature *signature)
 {
 	const struct rb_plan_message *m = &s->plan->messages[step];
 	const struct rb_message message = {
 		.peer = s->plan->schedule.steps[step].peer,
 		.tag = { s->tag.call, s->tag.step | m->tag_step },
-		.signature = s->signature,
+		.signature = signature,
 		.buffer = m->size_bytes > 0 ? place(s, m->buffer, m->at) : NULL,
 		.size_bytes = (size_t)m->size_bytes,
 	};
@@ -54,16 +54,34 @@ static void work(const struct rb_engine *engine, const struct rb_straight *s, ui
 	engine->executor->ops->now(engine->executor, &reduce, s->plan->key.element_bytes);
 }
 
+/* As rb_run_count. */
+static uint64_t pair_count(const struct rb_straight *s, uint32_t step)
+{
+	uint8_t kind = s->plan->schedule.steps[step].kind;
+
+	return kind == RB_STEP_SEND || kind == RB_STEP_RECV ? s->plan->range[step]
+							    : s->signature->count;
+}
+
 enum rb_now rb_straight_go(const struct rb_engine *engine, struct rb_straight *s)
 {
 	const struct rb_plan *plan = s->plan;
+	const struct rb_signature *signature = s->signature;
+	bool pairs = plan->layout.per_peer;
+	struct rb_signature own;
 
+	if (pairs) {
+		own = *signature;
+		signature = &own;
+	}
 	for (; s->at < plan->order_count; s->at++) {
 		uint32_t step = plan->order[s->at];
 		enum rb_now got = RB_NOW_DONE;
 
+		if (pairs)
+			own.count = pair_count(s, step);
 		if (plan->messages[step].simple)
-			got = message(engine, s, step);
+			got = message(engine, s, step, signature);
 		else
 			work(engine, s, step);
 		if (got != RB_NOW_DONE)

@@ -52,6 +52,12 @@ static const struct row rows[] = {
 	{ "alltoallv, nothing comes", { BLOCKS(ALLTOALLV, 5, 7), BLOCKS(ALLTOALLV, 0, 5) } },
 	{ "alltoallv, beyond a chunk",
 	  { BLOCKS(ALLTOALLV, 250000, 7), BLOCKS(ALLTOALLV, 7, 180000) } },
+	/* One takes the pair for one that sends messages, the other for one that does not. */
+	{ "alltoallv, a long one comes",
+	  { BLOCKS(ALLTOALLV, 5, 7), BLOCKS(ALLTOALLV, 7, 250000) } },
+	{ "alltoallv, a long one goes", { BLOCKS(ALLTOALLV, 5, 7), BLOCKS(ALLTOALLV, 250000, 5) } },
+	{ "alltoallv, nothing and a long one",
+	  { BLOCKS(ALLTOALLV, 0, 0), BLOCKS(ALLTOALLV, 250000, 250000) } },
 	{ "alltoallv and alltoall", { BLOCKS(ALLTOALLV, 64, 64), COUNT(ALLTOALL, 64, 0) } },
 	{ "split and barrier", { COUNT(SPLIT, 0, 0), COUNT(BARRIER, 0, 0) } },
 };
