@@ -19,15 +19,15 @@ enum rb_again rb_again(struct rubato_comm *comm, const struct rb_call *call, uin
 	struct rb_engine *engine = &comm->engine;
 	uint64_t what = rb_prepared_what(call->kind, call->named, call->type, call->op, call->root,
 					 call->in == call->out);
-	const struct rb_prepared *p =
-		rb_prepared_place(comm, call->kind, call->type, call->op, call->count, what);
+	const struct rb_prepared *p = rb_prepared_place(comm, call->kind, call->type, call->op,
+							call->count, &call->shape, what);
 	struct rb_straight s;
 	enum rb_now got;
 
 	/* Without a progress thread a call ends when its messages have left. */
 	if (p == NULL || !p->at_once || engine->device_count > 0 ||
 	    !engine->background.thread.running ||
-	    !rb_prepared_fits(p, comm, call->in, call->out, call->count, what) ||
+	    !rb_prepared_fits(p, comm, call->in, call->out, call->count, &call->shape, what) ||
 	    comm->oneshots.op->scratch.plain_bytes < p->scratch_bytes ||
 	    !rb_engine_quiet(engine, 0, 0))
 		return RB_AGAIN_NOT;

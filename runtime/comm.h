@@ -49,7 +49,7 @@ struct rb_choices { /* Of algorithms. */
 	struct rb_memo memos[RB_MEMO_COUNT];
 };
 
-/* What a call of even blocks came to: the next one like it is not checked or planned again. */
+/* What a call came to: the next one like it is not checked or planned again. */
 struct rb_prepared {
 	struct rb_plan *plan, *plan_staged; /* plan NULL: empty. */
 	uint64_t evictions;                 /* Of the cache when they were found there. */
@@ -57,7 +57,9 @@ struct rb_prepared {
 	struct rb_choice choice;
 	struct rb_signature signature;
 	uint64_t count, what; /* Of the call: what: kind, type, operator, root and so on. */
+	uint64_t total;       /* The operation's count. */
 	uint64_t in_bytes, out_bytes, scratch_bytes;
+	bool uneven;  /* The plan has its blocks. */
 	bool at_once; /* The plan may begin without an operation. */
 };
 

@@ -200,8 +200,8 @@ static bool at_once(const struct rubato_op *op)
 	       rb_straight_can(&op->comm->engine, op->plan);
 }
 
-static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uint64_t what,
-			  uint64_t scratch_bytes)
+static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uint64_t count,
+			  uint64_t what, uint64_t scratch_bytes)
 {
 	*p = (struct rb_prepared) { .number = ++op->comm->prepared_count,
 				    .plan = op->plan,
@@ -209,11 +209,13 @@ static void prepared_keep(struct rb_prepared *p, const struct rubato_op *op, uin
 				    .evictions = op->comm->plans.cache.evictions,
 				    .choice = op->choice,
 				    .signature = op->signature,
-				    .count = op->count,
+				    .count = count,
+				    .total = op->count,
 				    .what = what,
 				    .in_bytes = op->in_bytes,
 				    .out_bytes = op->out_bytes,
 				    .scratch_bytes = scratch_bytes,
+				    .uneven = rb_kind_uneven(op->kind),
 				    .at_once = at_once(op) };
 }
 
@@ -278,6 +280,8 @@ static void prepared_use(const struct rb_prepared *p, struct rubato_op *op)
 		op->out_bytes = p->out_bytes;
 		op->converted.active = false;
 	}
+	op->count = p->total;
+	op->shape = (struct rb_shape) { 0 };
 	op->plan = p->plan;
 	op->plan->users++;
 	if (op->plan != op->comm->plans.barrier)
@@ -291,21 +295,21 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 {
 	uint64_t what = rb_prepared_what(op->kind, op->named, op->type, op->op, op->root,
 					 op->in == op->out);
-	struct rb_prepared *prepared =
-		rb_prepared_place(op->comm, op->kind, op->type, op->op, op->count, what);
-	uint64_t scratch_bytes = 0;
+	struct rb_prepared *prepared = rb_prepared_place(op->comm, op->kind, op->type, op->op,
+							 op->count, &op->shape, what);
+	uint64_t count = op->count, scratch_bytes = 0;
 	bool mapped;
 
 	op->done = true;
 	if (prepared != NULL &&
-	    rb_prepared_fits(prepared, op->comm, op->in, op->out, op->count, what)) {
+	    rb_prepared_fits(prepared, op->comm, op->in, op->out, count, &op->shape, what)) {
 		prepared_use(prepared, op);
 		scratch_bytes = prepared->scratch_bytes;
 	} else {
 		op->prepared = 0;
 		RB_TRY(first_prepare(op, &scratch_bytes));
-		if (prepared != NULL)
-			prepared_keep(prepared, op, what, scratch_bytes);
+		if (prepared != NULL && RB_IMPLIES(rb_kind_uneven(op->kind), op->plan->blocks))
+			prepared_keep(prepared, op, count, what, scratch_bytes);
 	}
 	op->at_once = prepared != NULL && prepared->at_once;
 	if (op->comm->engine.device_count > 0)

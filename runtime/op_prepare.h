@@ -2,7 +2,7 @@
  * op_prepare.h -- from arguments to plans: which algorithm, which schedule, which scratch.
  *
  * Choosing and planning take longer than a small operation, so that both are remembered: choices by
- * count, plans by signature, and what a call of even blocks came to as a whole.
+ * count, plans by signature, and what a call came to as a whole.
  */
 #ifndef RB_RUNTIME_OP_PREPARE_H
 #define RB_RUNTIME_OP_PREPARE_H
@@ -26,9 +26,9 @@ RB_NODISCARD rubato_status rb_op_plan_apart(struct rubato_op *op);
 /* Forgets all choices: they are made anew. */
 void rb_choices_forget(struct rubato_comm *comm);
 
-/* ---- What calls of even blocks came to ---- */
+/* ---- What calls came to ---- */
 
-/* All that distinguishes a call of even blocks from another, but for its count. */
+/* All that distinguishes a call from another, but for its count and its blocks. */
 static inline uint64_t rb_prepared_what(enum rb_kind kind, enum rb_kind named, rubato_type type,
 					rubato_operator op, uint32_t root, bool in_place)
 {
@@ -42,23 +42,33 @@ _Static_assert(RUBATO_TYPE_COUNT < 128 && RUBATO_OPERATOR_COUNT < 256 && RB_KIND
 /* Where such a call has its place; NULL: it is none of those that are kept. */
 static inline struct rb_prepared *rb_prepared_place(struct rubato_comm *comm, enum rb_kind kind,
 						    rubato_type type, rubato_operator op,
-						    uint64_t count, uint64_t what)
+						    uint64_t count, const struct rb_shape *shape,
+						    uint64_t what)
 {
-	uint64_t hash = count * 0x9e3779b97f4a7c15u + what;
+	uint64_t hash;
 
-	if (kind == RB_KIND_SENDRECV || rb_kind_uneven(kind) ||
-	    (unsigned)type >= RUBATO_TYPE_COUNT || (unsigned)op >= RUBATO_OPERATOR_COUNT ||
-	    comm->converts)
+	if (rb_kind_uneven(kind)) {
+		if (shape->counts == NULL ||
+		    (kind == RB_KIND_ALLTOALLV && shape->out_counts == NULL))
+			return NULL;
+		/* Where blocks change from call to call, these do. */
+		count = shape->counts[0] + 3 * shape->counts[comm->engine.rank_count - 1];
+	}
+	hash = count * 0x9e3779b97f4a7c15u + what;
+	if (kind == RB_KIND_SENDRECV || (unsigned)type >= RUBATO_TYPE_COUNT ||
+	    (unsigned)op >= RUBATO_OPERATOR_COUNT || comm->converts)
 		return NULL;
 	return &comm->prepared[(hash * 0xbf58476d1ce4e5b9u) >> 58 & (RB_MEMO_COUNT - 1)];
 }
 
 static inline bool rb_prepared_fits(const struct rb_prepared *p, const struct rubato_comm *comm,
-				    const void *in, const void *out, uint64_t count, uint64_t what)
+				    const void *in, const void *out, uint64_t count,
+				    const struct rb_shape *shape, uint64_t what)
 {
 	return p->count == count && p->what == what && p->plan != NULL &&
 	       p->evictions == comm->plans.cache.evictions && (p->in_bytes == 0 || in != NULL) &&
-	       (p->out_bytes == 0 || out != NULL);
+	       (p->out_bytes == 0 || out != NULL) &&
+	       (!p->uneven || rb_plan_has_blocks(p->plan, shape));
 }
 
 #endif

@@ -21,6 +21,7 @@ static __attribute__((noinline)) void counting(void)
 
 struct calls {
 	rubato_comm *comm;
+	double *blocks; /* Two to send, and two that come. */
 	double in, out[2];
 	rubato_op *op, *send, *recv;
 	rubato_partial *rounds;
@@ -49,6 +50,14 @@ static rubato_status broadcast(struct calls *c)
 static rubato_status allgather(struct calls *c)
 {
 	return rubato_allgather(c->comm, &c->in, c->out, 1, RUBATO_FLOAT64);
+}
+
+static rubato_status alltoallv(struct calls *c)
+{
+	static const uint64_t counts[] = { 1, 1 };
+
+	return rubato_alltoallv(c->comm, c->blocks, counts, NULL, c->blocks + 2, counts, NULL,
+				RUBATO_FLOAT64);
 }
 
 static rubato_status persistent(struct calls *c)
@@ -98,9 +107,9 @@ static const struct {
 	const char *name;
 	rubato_status (*call)(struct calls *c);
 } all[] = {
-	{ "allreduce", allreduce }, { "barrier", barrier },       { "broadcast", broadcast },
-	{ "allgather", allgather }, { "persistent", persistent }, { "sendrecv", sendrecv },
-	{ "exchange", exchange },   { "partial", partial },
+	{ "allreduce", allreduce }, { "barrier", barrier },     { "broadcast", broadcast },
+	{ "allgather", allgather }, { "alltoallv", alltoallv }, { "persistent", persistent },
+	{ "sendrecv", sendrecv },   { "exchange", exchange },   { "partial", partial },
 };
 
 /* Only where it is called: messages of its rounds may come at any time, and are polled for. */
@@ -130,6 +139,7 @@ int main(int argc, char **argv)
 	if (all[k].call == partial)
 		err = rounds_make(&c);
 	if (err != RUBATO_OK ||
+	    rubato_alloc(c.comm, 4 * sizeof(*c.blocks), (void **)&c.blocks) != RUBATO_OK ||
 	    rubato_op_allreduce(c.comm, &c.in, c.out, 1, RUBATO_FLOAT64, RUBATO_SUM, &c.op) !=
 		    RUBATO_OK ||
 	    rubato_op_send(c.comm, &c.in, 1, RUBATO_FLOAT64, rubato_rank(c.comm) ^ 1, 1, &c.send) !=

@@ -43,6 +43,7 @@ INSTRUCTIONS = {
     "barrier": 670,
     "broadcast": 580,  # Half of them as the root, half not.
     "allgather": 860,
+    "alltoallv": 1020,  # Blocks of 8 bytes in memory that both map.
     "persistent": 790,
     "sendrecv": 980,
     "exchange": 1020,
