@@ -485,8 +485,8 @@ static void descriptors_sleep(struct rb_engine *engine, uint64_t span_ns)
 	(void)ppoll(fds, engine->endpoint_count, &span, NULL);
 }
 
-/* The processor to go on with; RB_CPU_NONE: this one. */
-static uint32_t processor_choose(const struct rb_engine *engine)
+/* The processor to go on with; RB_CPU_NONE: this one. Not inlined: hot-paths counts it apart. */
+static __attribute__((noinline)) uint32_t processor_choose(const struct rb_engine *engine)
 {
 	struct rb_sharing_look look = { .share = engine->sharing.share };
 	uint64_t allowed[RB_CPU_WORDS]; /* The application may have changed it. */
