@@ -5,6 +5,7 @@
  */
 #include "conformance.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ const struct conform_backend conform_backend = {
 };
 
 #define PIECES 3u
+#define LINES_BYTES 1000
 #define LONG_BYTES ((PIECES - 1) * RB_SHM_BULK_BYTES + 1000u)
 
 struct world {
@@ -244,6 +246,35 @@ START_TEST(test_now)
 }
 END_TEST
 
+static void line_keep(void *text, const char *line)
+{
+	size_t had = strlen(text);
+
+	(void)snprintf((char *)text + had, LINES_BYTES - had, "%s\n", line);
+}
+
+/* What has met its message is told, with what has come of it. */
+START_TEST(test_dump)
+{
+	struct world w = world_open();
+	struct rb_request q = receive(&w, 5, LONG_BYTES);
+	char text[LINES_BYTES] = "";
+
+	rb_transport_shm.recv(w.base, &q);
+	piece_write(&w, 5, 0);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	rb_transport_shm.dump(w.base, line_keep, text);
+	ck_assert_msg(strstr(text, "recv from 1 ") != NULL, "%s", text);
+	ck_assert_msg(strstr(text, "incoming 32768:") != NULL, "%s", text);
+	pieces_write(&w, 5, 1);
+	ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &q);
+	text[0] = '\0';
+	rb_transport_shm.dump(w.base, line_keep, text);
+	ck_assert_str_eq(text, "");
+	world_close(&w);
+}
+END_TEST
+
 static enum rb_shm_cell_kind kind_at(const struct rb_shm_outbound *out, uint32_t position)
 {
 	return (enum rb_shm_cell_kind)(
@@ -279,6 +310,38 @@ static uint8_t *stream_begin(struct world *w, struct rb_request *stream)
 	ck_assert_int_eq(kind_at(out, STREAM_FIRST - 1), RB_SHM_DATA);
 	return bytes;
 }
+
+/* All buffers are free, but of cells only _i: a message goes when each piece has one. */
+START_TEST(test_full_ring)
+{
+	struct world w = world_open();
+	struct rb_shm_outbound *out = &w.peer->out;
+	uint8_t *bytes = calloc(1, RB_SHM_EAGER_MAX);
+	struct rb_request message = sent(2, bytes, RB_SHM_EAGER_MAX);
+	uint32_t full = RB_SHM_CELLS - 1, before = full - (uint32_t)_i;
+
+	ck_assert_ptr_nonnull(bytes);
+	((struct rb_shm_endpoint *)w.base)->kernel = RB_SHM_KERNEL_SLOW;
+	for (uint32_t i = 0; i < before; i++) {
+		struct rb_request small = sent(1, bytes, 8);
+
+		rb_transport_shm.send(w.base, &small);
+		ck_assert_int_eq(small.state, RB_REQUEST_DONE);
+	}
+	ck_assert_uint_eq(out->position, before);
+	rb_transport_shm.send(w.base, &message);
+	if (_i < (int)RB_SHM_BULKS) {
+		ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+		ck_assert_uint_eq(out->position, before);
+		atomic_store(&out->credit->consumed, RB_SHM_BULKS - (uint32_t)_i);
+		ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &message);
+	}
+	ck_assert_int_eq(message.state, RB_REQUEST_DONE);
+	ck_assert_uint_eq(out->position, before + RB_SHM_BULKS);
+	world_close(&w);
+	free(bytes);
+}
+END_TEST
 
 /* A message that needs all buffers waits behind a stream that uses each as it becomes free. */
 START_TEST(test_stream_makes_room)
@@ -354,6 +417,8 @@ int main(void)
 	tcase_add_loop_test(t, test_lost_between, 0, 2);
 	tcase_add_loop_test(t, test_nonsense_pieces, 0, 3);
 	tcase_add_test(t, test_now);
+	tcase_add_test(t, test_dump);
+	tcase_add_loop_test(t, test_full_ring, 0, RB_SHM_BULKS + 1);
 	tcase_add_test(t, test_stream_makes_room);
 	tcase_add_loop_test(t, test_stream_goes_on, 0, RB_SHM_BULKS);
 	suite_add_tcase(suite, t);

@@ -460,8 +460,12 @@ static void shm_dump(struct rb_endpoint *base, void (*call)(void *arg, const cha
 		queue_lines(peer->streams.first, "streaming", &line);
 		queue_lines(peer->announced.first, "announced", &line);
 		queue_lines(peer->incoming.first, "incoming", &line);
-		if (peer->in.pieces.request != NULL)
-			request_line(peer->in.pieces.request, "incoming", &line);
+		if (peer->in.pieces.request != NULL) {
+			struct rb_request shown = *peer->in.pieces.request;
+
+			shown.backend[RB_SHM_OFFSET] = peer->in.pieces.here;
+			request_line(&shown, "incoming", &line);
+		}
 		for (uint32_t i = 0; i < RB_MATCH_BUCKETS; i++)
 			queue_lines(peer->match.receives[i], "waiting", &line);
 	}
