@@ -369,6 +369,107 @@ START_TEST(more_ranks_than_cores_are_as_many_on_each)
 }
 END_TEST
 
+#define LATE_NS 2000000u
+
+/* The application has bound each to the first processor; all wait for the lowest one. */
+static rubato_status kept_main(rubato_comm *comm, void *arg)
+{
+	const struct rb_sharing *sharing = &comm->engine.sharing;
+	uint32_t rank = rubato_rank(comm), two[2] = { 0, 0 };
+	struct crowd *out = arg;
+	cpu_set_t one;
+
+	(void)processors(two);
+	CPU_ZERO(&one);
+	CPU_SET(two[0], &one);
+	if (sched_setaffinity(0, sizeof(one), &one) != 0)
+		return RB_FAIL(RUBATO_ERR_SYSTEM, "sched_setaffinity");
+	for (uint32_t i = 0; i < 10; i++) {
+		if (rank == 0)
+			rb_clock_sleep_until(rb_clock_ns() + LATE_NS);
+		RB_TRY(rubato_barrier(comm));
+	}
+	out->tries[rank] = sharing->tries;
+	return rank == 0 || sharing->next_ns > 0
+		       ? RUBATO_OK
+		       : RB_FAIL(RUBATO_ERR_INTERNAL, "rank %u has never looked", rank);
+}
+
+START_TEST(none_tries_to_go_where_it_may_not)
+{
+	static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
+	struct crowd seen = { .share = 0 };
+	rubato_status status[CROWD];
+	cpu_set_t before, both;
+	uint32_t two[2];
+
+	if (!processors(two))
+		return;
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+	CPU_ZERO(&both);
+	CPU_SET(two[0], &both);
+	CPU_SET(two[1], &both);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(both), &both), 0);
+	ck_assert_int_eq(local_run(CROWD, shm, kept_main, &seen, status), RUBATO_OK);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
+	for (uint32_t r = 0; r < CROWD; r++)
+		ck_assert_msg(seen.tries[r] == 0, "rank %u: %llu tries", r,
+			      (unsigned long long)seen.tries[r]);
+}
+END_TEST
+
+#define COMPUTES_NS 20000000u
+
+/* Its progress thread waits for the others meanwhile. */
+static rubato_status computing_main(rubato_comm *comm, void *arg)
+{
+	const struct rb_sharing *sharing = &comm->engine.sharing;
+	uint32_t rank = rubato_rank(comm), before;
+	struct crowd *out = arg;
+	double one = 1, sum;
+	rubato_op *op;
+
+	RB_TRY(rubato_op_allreduce(comm, &one, &sum, 1, RUBATO_FLOAT64, RUBATO_SUM, &op));
+	for (uint32_t i = 0; i < 5; i++) {
+		RB_TRY(rubato_barrier(comm));
+		before = sharing->tries;
+		if (rank < CROWD - 1)
+			rb_clock_sleep_until(rb_clock_ns() + COMPUTES_NS);
+		RB_TRY(rubato_start(op));
+		if (rank == CROWD - 1) {
+			rb_clock_sleep_until(rb_clock_ns() + COMPUTES_NS);
+			out->tries[rank] += sharing->tries - before;
+		}
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	}
+	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
+START_TEST(a_progress_thread_stays)
+{
+	static const struct rb_transport_ops *const shm[] = { &together_shm, NULL };
+	struct crowd seen = { .share = 0 };
+	rubato_status status[CROWD];
+	cpu_set_t before, both;
+	uint32_t two[2];
+
+	if (!processors(two))
+		return;
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+	CPU_ZERO(&both);
+	CPU_SET(two[0], &both);
+	CPU_SET(two[1], &both);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(both), &both), 0);
+	together_shm = rb_transport_shm;
+	together_shm.open = together_open;
+	together_shm.processor = together_processor;
+	ck_assert_int_eq(local_run(CROWD, shm, computing_main, &seen, status), RUBATO_OK);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
+	ck_assert_uint_eq(seen.tries[CROWD - 1], 0);
+}
+END_TEST
+
 #define BOUND 3u
 
 struct bound {
@@ -429,6 +530,8 @@ int main(void)
 	tcase_add_test(tc, ranks_that_sleep_on_one_core_go_apart);
 	tcase_add_test(tc, they_stay_where_the_user_wants_it);
 	tcase_add_test(tc, more_ranks_than_cores_are_as_many_on_each);
+	tcase_add_test(tc, none_tries_to_go_where_it_may_not);
+	tcase_add_test(tc, a_progress_thread_stays);
 	tcase_add_test(tc, ranks_that_are_bound_count_where_they_may_run);
 	return check_main("runtime", tc);
 }
