@@ -100,6 +100,37 @@ static rubato_status allreduce_check(struct cuda_app *app, rubato_comm *comm, ui
 	return RUBATO_OK;
 }
 
+/* An alltoallv of long blocks, from the first half of COUNT words to the second; *copies as
+ * above. */
+static rubato_status alltoallv_check(struct cuda_app *app, rubato_comm *comm, uint32_t *memory,
+				     uint32_t round, uint64_t *copies)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm), block = COUNT / 2 / n;
+	uint32_t *host = malloc(COUNT * 4);
+	uint64_t before, *blocks = malloc(n * sizeof(*blocks));
+
+	EXPECT(host != NULL && blocks != NULL);
+	memset(host, 0xff, COUNT * 4);
+	for (uint32_t r = 0; r < n; r++) {
+		blocks[r] = block;
+		for (uint32_t i = 0; i < block; i++)
+			host[r * block + i] = i * 64 + rank * 8 + r + round;
+	}
+	cuda_app_copy(app, memory, host, COUNT * 4);
+	before = app->fake_counts().host_copies;
+	RB_TRY(rubato_set_algorithm(comm, "alltoallv", "direct"));
+	RB_TRY(rubato_alltoallv(comm, memory, blocks, NULL, memory + COUNT / 2, blocks, NULL,
+				RUBATO_UINT32));
+	*copies = app->fake_counts().host_copies - before;
+	cuda_app_copy(app, host, memory, COUNT * 4);
+	for (uint32_t r = 0; r < n; r++)
+		for (uint32_t i = 0; i < block; i++)
+			EXPECT(host[COUNT / 2 + r * block + i] == i * 64 + r * 8 + rank + round);
+	free(host);
+	free(blocks);
+	return RUBATO_OK;
+}
+
 /* Two rounds of a partial allreduce whose buffers are the device's; *copies as above. */
 static rubato_status partial_check(struct cuda_app *app, rubato_comm *comm, uint64_t *copies)
 {
@@ -148,6 +179,10 @@ static rubato_status in_place_main(struct cuda_app *app, rubato_comm *comm, void
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
 	for (uint32_t round = 0; round < 4; round++) {
 		RB_TRY(allreduce_check(app, comm, memory, 7 * rank + round, round, &copies));
+		EXPECT(copies == 0);
+	}
+	for (uint32_t round = 0; round < 2; round++) {
+		RB_TRY(alltoallv_check(app, comm, memory, round, &copies));
 		EXPECT(copies == 0);
 	}
 	EXPECT(app->fake_counts().opens == n - 1);
@@ -232,6 +267,12 @@ static rubato_status refused_main(struct cuda_app *app, rubato_comm *comm, void 
 	RB_TRY(rubato_split(comm, 0, 0, &child));
 	RB_TRY(partial_check(app, child, &copies));
 	EXPECT(copies > 0);
+	RB_TRY(rubato_finalize(child));
+	RB_TRY(rubato_split(comm, 0, 0, &child));
+	for (uint32_t round = 0; round < 3; round++) { /* By pairs: rank 1 is in one with each. */
+		RB_TRY(alltoallv_check(app, child, memory, round, &copies));
+		EXPECT(copies > 0);
+	}
 	RB_TRY(rubato_finalize(child));
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
 	RB_TRY(allreduce_check(app, comm, memory, 0, 1, &copies));
