@@ -610,12 +610,20 @@ static void judge_all(const struct rb_joint *original, struct tally *tally)
 static void judge_ranks(const struct rb_algorithm *a, uint32_t n, const struct rb_nodes *nodes,
 			struct tally *tally)
 {
-	for (int told = 0; told <= rb_joint_told_in_place(a->kind); told++) {
+	bool pairs = a->kind == RB_KIND_ALLTOALLV && a->flags != 0;
+	int tolds = 1 + rb_joint_told_in_place(a->kind);
+	uint8_t apart[64];
+
+	ck_assert_uint_le(n * n, sizeof(apart));
+	for (uint32_t i = 0; i < n * n; i++) /* 0 and 1 are, 1 and 2, and so on. */
+		apart[i] = (i / n + i % n) % 2;
+	for (int i = 0; i < tolds * (1 + pairs); i++) {
 		struct rb_joint joint, what = { .algorithm = a,
 						.rank_count = n,
 						.root = rb_algorithm_rooted(a) ? 1 : 0,
 						.nodes = nodes,
-						.in_place = told };
+						.apart = i < tolds ? NULL : apart,
+						.in_place = i % tolds };
 
 		build(&joint, &what);
 		judge_all(&joint, tally);
