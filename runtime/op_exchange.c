@@ -486,14 +486,9 @@ static void *record_map(struct rubato_op *op, const struct rb_plan *plan, uint32
 	struct rb_endpoint *ep = op->comm->engine.endpoints[0];
 	uint64_t reach =
 		plan->reach != NULL ? plan->reach[(size_t)r * RB_BUFFER_COUNT + buffer] : 0;
-	uint64_t length;
 
-	if (r == op->comm->engine.rank) {
-		if (!plan->layout.per_peer || buffer == RB_BUF_SCRATCH || own == NULL)
-			return own;
-		return (uint8_t *)own +
-		       peer_block(&plan->layout, buffer, r, &length) * plan->key.element_bytes;
-	}
+	if (r == op->comm->engine.rank)
+		return own;
 	if (reach == 0 || word == 0 || word == WORD_EMPTY || !rb_comm_maps(op->comm, r))
 		return NULL;
 	if (speaker(op, buffer) == NULL)
