@@ -870,6 +870,20 @@ static void herald_ended(struct rb_engine *engine, struct rb_protocol_driver *dr
 	h->done = engine->completed = true;
 }
 
+/* A call that began before others had the lock, while another thread stepped the machine. */
+static bool time_goes_on(struct rb_engine *engine, struct rb_protocol_driver *driver)
+{
+	struct rb_protocol_event late = { .kind = RB_PROTOCOL_TIMER, .now_ns = 1 };
+	uint64_t before_ns = driver->now_ns, now_ns;
+
+	if (before_ns <= late.now_ns || !rb_protocol_begin(engine, driver, &late))
+		return false;
+	now_ns = late.now_ns;
+	while (rb_protocol_next(engine, driver, &late))
+		;
+	return now_ns == before_ns && driver->now_ns >= before_ns;
+}
+
 static rubato_status herald_main(rubato_comm *comm, void *arg)
 {
 	struct herald herald = { .rank = rubato_rank(comm), .n = rubato_size(comm) };
@@ -878,8 +892,8 @@ static rubato_status herald_main(rubato_comm *comm, void *arg)
 					     .event = herald_event,
 					     .ended = herald_ended,
 					     .owner = &herald };
-	struct rb_protocol_event start = { .kind = RB_PROTOCOL_START };
 	rubato_status err;
+	bool goes_on;
 
 	(void)arg;
 	rb_engine_enter(&comm->engine);
@@ -887,6 +901,8 @@ static rubato_status herald_main(rubato_comm *comm, void *arg)
 	rb_engine_leave(&comm->engine);
 	RB_TRY(err);
 	for (uint64_t round = 1; round <= 50; round++) {
+		struct rb_protocol_event start = { .kind = RB_PROTOCOL_START };
+
 		RB_TRY(rubato_barrier(comm));
 		rb_engine_enter(&comm->engine);
 		herald.done = false;
@@ -899,8 +915,10 @@ static rubato_status herald_main(rubato_comm *comm, void *arg)
 	}
 	RB_TRY(rubato_barrier(comm));
 	rb_engine_enter(&comm->engine);
+	goes_on = time_goes_on(&comm->engine, &driver);
 	rb_protocol_close(&comm->engine, &driver);
 	rb_engine_leave(&comm->engine);
+	EXPECT(goes_on);
 	return RUBATO_OK;
 }
 

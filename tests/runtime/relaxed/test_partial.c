@@ -909,6 +909,29 @@ START_TEST(a_round_that_waits_says_for_whom)
 }
 END_TEST
 
+/* Of one rank each round begins and ends within a commit; the newest result needs no collect. */
+START_TEST(commits_count_what_they_take)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	rubato_partial_stats stats = { .size_bytes = sizeof(stats) };
+	rubato_partial *p;
+	rubato_comm *comm;
+	float one = 1;
+
+	options.collection = RUBATO_COLLECT_LATEST;
+	ck_assert_int_eq(rubato_init(&comm, NULL), RUBATO_OK);
+	ck_assert_int_eq(rubato_partial_create(comm, 1, RUBATO_FLOAT32, RUBATO_SUM, &options, &p),
+			 RUBATO_OK);
+	for (uint64_t step = 0; step < 100; step++)
+		ck_assert_int_eq(rubato_partial_contribute(p, &one, step, 1), RUBATO_OK);
+	ck_assert_int_eq(rubato_partial_get_stats(p, &stats), RUBATO_OK);
+	ck_assert_uint_ge(stats.rounds, 100);
+	ck_assert_uint_gt(stats.call_ns, 0);
+	ck_assert_int_eq(rubato_partial_free(p), RUBATO_OK);
+	ck_assert_int_eq(rubato_finalize(comm), RUBATO_OK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("partial");
@@ -926,6 +949,7 @@ int main(void)
 	tcase_add_test(threads, full_rounds_equal_the_allreduce);
 	tcase_add_test(threads, a_round_that_waits_says_for_whom);
 	tcase_add_test(threads, misuse_is_refused);
+	tcase_add_test(threads, commits_count_what_they_take);
 	tcase_add_test(threads, creation_fails_everywhere_or_nowhere);
 	tcase_add_test(threads, nothing_is_left_of_what_was_freed);
 	tcase_add_test(threads, finalize_and_abort_end_what_is_open);
