@@ -63,11 +63,11 @@ static uint64_t pair_count(const struct rb_straight *s, uint32_t step)
 							    : s->signature->count;
 }
 
-enum rb_now rb_straight_go(const struct rb_engine *engine, struct rb_straight *s)
+static inline __attribute__((always_inline)) enum rb_now go(const struct rb_engine *engine,
+							    struct rb_straight *s, const bool pairs)
 {
 	const struct rb_plan *plan = s->plan;
 	const struct rb_signature *signature = s->signature;
-	bool pairs = plan->layout.per_peer;
 	struct rb_signature own;
 
 	if (pairs) {
@@ -88,4 +88,16 @@ enum rb_now rb_straight_go(const struct rb_engine *engine, struct rb_straight *s
 			return got;
 	}
 	return RB_NOW_DONE;
+}
+
+/* Apart: the others have no signature to make. */
+static __attribute__((noinline)) enum rb_now go_by_pairs(const struct rb_engine *engine,
+							 struct rb_straight *s)
+{
+	return go(engine, s, true);
+}
+
+enum rb_now rb_straight_go(const struct rb_engine *engine, struct rb_straight *s)
+{
+	return s->plan->layout.per_peer ? go_by_pairs(engine, s) : go(engine, s, false);
 }
