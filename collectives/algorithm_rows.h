@@ -142,8 +142,8 @@ ROW(RB_KIND_ALLREDUCE, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS, 
     .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_ALLREDUCE, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS, allreduce_staged,
     "direct, through slots of scratch",
-    COST(PHASES(.one = 2), MESSAGES(.all = 4), VECTORS(.one = 4, .share = 1), CROSSED(.share = 3),
-	 .by_chunk = true),
+    COST(PHASES(.one = 2), MESSAGES(.all = 4), AHEAD_PHASES(.one = 1), AHEAD_MESSAGES(.all = 2),
+	 VECTORS(.one = 4, .share = 1), CROSSED(.share = 3), .by_chunk = true),
     .reductions = RB_REDUCTIONS_ONE)
 
 ROW(RB_KIND_ALLREDUCE, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX / 2 - 2, LANES,

@@ -72,6 +72,8 @@ enum rb_reach {
 
 struct rb_cost { /* What the busiest rank does: choice.c makes a time of it. */
 	struct rb_cost_terms phases, messages;
+	/* Through mapped scratch: what is left of these without RB_STEP_AHEAD steps. */
+	struct rb_cost_terms ahead_phases, ahead_messages;
 	struct rb_cost_terms sent; /* Bytes that a rank sends / bytes of the vector; the root, or
 				    * what it receives, where one has most to do. */
 	enum rb_reach reach;
@@ -152,6 +154,7 @@ struct rb_choice_facts {
 	struct rb_node_speed node;    /* Within each: of the first rank's. */
 	uint32_t card_ranks;          /* So many ranks of a node share a card, or fewer; 0: all. */
 	bool mapped;                  /* All ranks can map each other's registered memory. */
+	bool ahead;                   /* RB_STEP_AHEAD steps are left out where they may be. */
 	bool put;                     /* All transports can put, */
 	/* and do it well (transport.h: puts_well) between nodes, and among the ranks of each. */
 	bool puts_between, puts_within;

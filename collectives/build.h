@@ -12,6 +12,11 @@
 #define RB_DEPTH_RING 2 /* As RB_DEPTH, for rings, which need so many for each rank. */
 #define RB_DEPTH_MAPPED 2 /* Slots that peers map: few, so that they stay in the cache. */
 
+/* The longest vector, and the most ranks, of which RB_STEP_AHEAD steps are left out: it costs two
+ * sets of slots, and a schedule of few steps. */
+#define RB_AHEAD_BYTES (128u << 10)
+#define RB_AHEAD_RANKS 10
+
 #define RB_PAIRWISE_AT_ONCE 2 /* Of pairwise exchanges. Guess: one ends while one begins. */
 
 /* The rank `distance` places to the right of `rank` (wrapping); distance <= rank_count. */

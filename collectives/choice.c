@@ -48,7 +48,7 @@
 #define FLOODED_MAX 3.5
 
 /* Measured, 2 ranks, whatever a crossing took: messages go in pieces, each with its cells. */
-#define PIECES_BYTES 1.1
+#define PIECES_BYTES 1.05
 
 #define ALIGN_BYTES 64        /* A cache line: no two ranks write one. */
 #define ALIGN_FROM_BYTES 4096 /* Per block; below it even shares matter more. */
@@ -217,20 +217,31 @@ static bool says(const struct rb_cost_terms *t)
 }
 
 struct messages {
-	double phases;       /* More than the row has. */
+	double phases;
 	double busiest, all; /* Of one rank; of all together, 0: each as many. */
 };
 
-static struct messages messages_of(const struct rb_algorithm *a, uint32_t n)
+/* Whether its slots are full when the ranks meet. */
+static bool goes_ahead(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+		       double bytes)
+{
+	return facts->ahead && a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes <= RB_AHEAD_BYTES &&
+	       facts->rank_count <= RB_AHEAD_RANKS;
+}
+
+static struct messages messages_of(const struct rb_algorithm *a, uint32_t n, bool ahead)
 {
 	const struct rb_cost *cost = &a->cost;
-	struct messages m = { .busiest = value(&cost->messages, n),
-			      .all = value(&cost->messages_all, n) };
+	struct messages m = {
+		.phases = value(ahead ? &cost->ahead_phases : &cost->phases, n),
+		.busiest = value(ahead ? &cost->ahead_messages : &cost->messages, n),
+		.all = ahead ? 0 : value(&cost->messages_all, n),
+	};
 	double exchange = 2.0 * (n - 1); /* To all and from all. */
 
 	if (!(a->flags & MAPPED) || a->by_node)
 		return m;
-	m.phases = EXCHANGE_PHASES;
+	m.phases += EXCHANGE_PHASES;
 	m.busiest = MAPPED_MESSAGES * (m.busiest + exchange);
 	if (m.all > 0)
 		m.all = MAPPED_MESSAGES * (m.all + n * exchange);
@@ -250,8 +261,8 @@ static struct work work_of(const struct rb_choice_facts *facts, const struct rb_
 							value(&cost->crossed_all, n))
 					      : moved / 2;
 	double first = bytes < chunk ? bytes : chunk;
-	struct messages messages = messages_of(a, n);
-	struct work work = { .phases = value(&cost->phases, n) + messages.phases,
+	struct messages messages = messages_of(a, n, goes_ahead(facts, a, bytes));
+	struct work work = { .phases = messages.phases,
 			     .messages = on_core(facts, messages.busiest, messages.all),
 			     .moved_bytes = bytes * moved,
 			     .crossed_bytes = bytes * crossed,

@@ -85,6 +85,11 @@ enum rb_step_kind {
 /* ENTRY, of NOTIFY and WAIT: synchronises the entry into the instance, so that peers' buffers may
  * be touched. Left out when the ranks have just exchanged addresses, which does the same. */
 #define RB_STEP_ENTRY 4u
+/* AHEAD, of a COPY out of its own buffer into its own scratch, and of NOTIFY and WAIT that say that
+ * a slot is full for the first time, or free again. Such copies may be done before the ranks meet,
+ * where slots are of another set than those of the call before. Left out when all have told each
+ * other, with the addresses, that they did. In schedules of one iteration only. */
+#define RB_STEP_AHEAD 32u
 /* OUT: the range is one of OUT's blocks, where their lengths are not IN's
  * (rb_layout.out_lengths). */
 #define RB_STEP_OUT 8u
@@ -223,6 +228,11 @@ uint32_t rb_write_reduce(struct rb_writer *w, struct rb_span to, uint32_t block,
 void rb_write_operand(struct rb_writer *w, struct rb_span from);
 /* For the step added last. */
 void rb_write_flags(struct rb_writer *w, uint8_t flags);
+static inline uint32_t rb_write_ahead(struct rb_writer *w, uint32_t step)
+{
+	rb_write_flags(w, RB_STEP_AHEAD);
+	return step;
+}
 void rb_write_dep(struct rb_writer *w, uint32_t step, int32_t lag);
 
 /* The name of a step that is still to come, for those before it that depend on it. Begins as { 0 };

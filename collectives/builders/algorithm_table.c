@@ -24,6 +24,8 @@
 #define COST(...) .cost = { __VA_ARGS__ }
 #define PHASES(...) .phases = { __VA_ARGS__ }
 #define MESSAGES(...) .messages = { __VA_ARGS__ }
+#define AHEAD_PHASES(...) .ahead_phases = { __VA_ARGS__ }
+#define AHEAD_MESSAGES(...) .ahead_messages = { __VA_ARGS__ }
 #define SENT(...) .sent = { __VA_ARGS__ }
 #define REACH(how) .reach = RB_REACH_##how
 #define VECTORS(...) .vectors = { __VA_ARGS__ }

@@ -117,14 +117,16 @@ static uint32_t origin(const struct rb_schedule *schedules, uint32_t rank,
 	return 0;
 }
 
-static bool is_counted_step(const struct rb_schedule *s, const struct rb_step *step)
+/* `ahead`: without RB_STEP_AHEAD steps. */
+static bool is_counted_step(const struct rb_schedule *s, const struct rb_step *step, bool ahead)
 {
-	return !(s->flags & MAPPED && step->flags & RB_STEP_ENTRY);
+	return !(s->flags & MAPPED && step->flags & RB_STEP_ENTRY) &&
+	       !(ahead && step->flags & RB_STEP_AHEAD);
 }
 
 /* How many steps of other ranks the step waits for, one after the other. */
 static int32_t depth(const struct rb_schedule *schedules, int32_t *const *depths, uint32_t rank,
-		     uint32_t index)
+		     uint32_t index, bool ahead)
 {
 	const struct rb_schedule *s = &schedules[rank];
 	const struct rb_step *step = &s->steps[index];
@@ -134,20 +136,21 @@ static int32_t depth(const struct rb_schedule *schedules, int32_t *const *depths
 		return depths[rank][index];
 	for (uint32_t i = 0; i < step->dep_count; i++) {
 		const struct rb_dep *dep = &s->deps[step->dep + i];
-		int32_t d = dep->lag <= 0 ? depth(schedules, depths, rank, dep->step) : 0;
+		int32_t d = dep->lag <= 0 ? depth(schedules, depths, rank, dep->step, ahead) : 0;
 
 		most = d > most ? d : most;
 	}
-	if (is_counted_step(s, step) &&
+	if (is_counted_step(s, step, ahead) &&
 	    (step->kind == RB_STEP_RECV || step->kind == RB_STEP_WAIT)) {
-		int32_t d = 1 + depth(schedules, depths, step->peer, origin(schedules, rank, step));
+		int32_t d = 1 + depth(schedules, depths, step->peer, origin(schedules, rank, step),
+				      ahead);
 
 		most = d > most ? d : most;
 	}
 	return depths[rank][index] = most;
 }
 
-static struct counts count(const struct rb_algorithm *a, uint32_t n)
+static struct counts count(const struct rb_algorithm *a, uint32_t n, bool ahead)
 {
 	struct rb_schedule *schedules = calloc(n, sizeof(*schedules));
 	int32_t **depths = calloc(n, sizeof(*depths));
@@ -168,9 +171,10 @@ static struct counts count(const struct rb_algorithm *a, uint32_t n)
 
 		for (uint32_t i = 0; i < schedules[r].step_count; i++) {
 			const struct rb_step *step = &schedules[r].steps[i];
-			double phases = depth(schedules, depths, r, i);
+			double phases = depth(schedules, depths, r, i, ahead);
 
-			messages += is_message(step->kind) && is_counted_step(&schedules[r], step);
+			messages += is_message(step->kind) &&
+				    is_counted_step(&schedules[r], step, ahead);
 			vectors += moved(&layout, step) / (double)elements;
 			between += crossed(&layout, &schedules[r], step) / (double)elements;
 			c.phases = phases > c.phases ? phases : c.phases;
@@ -225,9 +229,15 @@ static void agree(const struct rb_algorithm *a, uint32_t n, const char *what, do
 static void row_agrees(const struct rb_algorithm *a, uint32_t n)
 {
 	const struct rb_cost *cost = &a->cost;
-	struct counts c = count(a, n);
+	struct counts c = count(a, n, false);
 	bool exact = rb_power_below(n) == n && a->blocks != RB_BLOCKS_OTHERS;
 
+	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH) {
+		struct counts ahead = count(a, n, true);
+
+		agree(a, n, "phases ahead", value(&cost->ahead_phases, n), ahead.phases, 0);
+		agree(a, n, "messages ahead", value(&cost->ahead_messages, n), ahead.messages, 0);
+	}
 	agree(a, n, "phases", value(&cost->phases, n), c.phases, exact ? 0 : 0.25);
 	agree(a, n, "vectors", value(&cost->vectors, n), c.vectors, exact ? 0 : 0.5);
 	agree(a, n, "vectors in all", value_of_all(&cost->vectors_all, &cost->vectors, n),

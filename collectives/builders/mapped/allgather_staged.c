@@ -31,10 +31,10 @@ void rb_build_allgather_staged(struct rb_writer *w, const struct rb_build *build
 	for (uint32_t i = 1; i < n; i++) {
 		uint32_t peer = rb_right(build, r, i);
 
-		rb_row_add(&waits, rb_write_wait(w, peer, 1, peer, 1));
+		rb_row_add(&waits, rb_write_ahead(w, rb_write_wait(w, peer, 1, peer, 1)));
 	}
 	struct rb_row entry = rb_write_entry(w, build, 0);
-	uint32_t staged = rb_write_copy(w, part, slots(RB_SELF), r, 1);
+	uint32_t staged = rb_write_ahead(w, rb_write_copy(w, part, slots(RB_SELF), r, 1));
 
 	rb_write_dep_row(w, &entry, 0);
 	rb_write_dep_row(w, &waits, LAG);
@@ -42,7 +42,7 @@ void rb_build_allgather_staged(struct rb_writer *w, const struct rb_build *build
 		uint32_t peer = rb_right(build, r, i);
 		struct rb_label read = { 0 };
 
-		(void)rb_write_notify(w, peer, 1, r, 1);
+		(void)rb_write_ahead(w, rb_write_notify(w, peer, 1, r, 1));
 		rb_write_dep(w, staged, 0);
 		rb_write_dep_label(w, &read, LAG);
 		(void)rb_write_copy(w, slots(peer), out, peer, 1);

@@ -62,7 +62,8 @@ static void write_owned(struct rb_writer *w, const struct rb_build *build)
 	struct rb_label copied = { 0 };
 
 	for (uint32_t i = 1; i < n; i++)
-		rb_row_add(&parts, rb_write_wait(w, rb_right(build, r, i), PART, r, 1));
+		rb_row_add(&parts,
+			   rb_write_ahead(w, rb_write_wait(w, rb_right(build, r, i), PART, r, 1)));
 	uint32_t reduce = rb_write_reduce(w, result(build, r), r, 1);
 
 	for (uint32_t s = 0; s < n; s++)
@@ -87,10 +88,11 @@ static void write_part(struct rb_writer *w, const struct rb_build *build, uint32
 {
 	bool alone = build->rank_count == 2;
 	struct rb_label reduced = { 0 }, copied = { 0 };
-	uint32_t part = rb_write_copy(w, rb_span_in(RB_SELF), slots(build, build->rank, b), b, 1);
+	uint32_t part = rb_write_ahead(
+		w, rb_write_copy(w, rb_span_in(RB_SELF), slots(build, build->rank, b), b, 1));
 
 	rb_write_dep_label(w, alone ? &copied : &reduced, DEPTH);
-	(void)rb_write_notify(w, b, PART, b, 1);
+	(void)rb_write_ahead(w, rb_write_notify(w, b, PART, b, 1));
 	rb_write_dep(w, part, 0);
 	if (!alone)
 		rb_write_dep_label(w, &copied, DEPTH);

@@ -31,7 +31,7 @@ void rb_build_alltoall_staged(struct rb_writer *w, const struct rb_build *build)
 	for (uint32_t i = 1; i < n; i++) {
 		uint32_t peer = rb_right(build, r, i);
 
-		rb_row_add(&waits, rb_write_wait(w, peer, 1, peer, 1));
+		rb_row_add(&waits, rb_write_ahead(w, rb_write_wait(w, peer, 1, peer, 1)));
 	}
 	struct rb_row entry = rb_write_entry(w, build, 0);
 
@@ -42,11 +42,12 @@ void rb_build_alltoall_staged(struct rb_writer *w, const struct rb_build *build)
 		if (peer == r)
 			continue;
 		uint32_t there = rb_row_at(&waits, rb_other(build, peer));
-		uint32_t staged = rb_write_copy(w, in, slots(build, r, peer), peer, 1);
+		uint32_t staged =
+			rb_write_ahead(w, rb_write_copy(w, in, slots(build, r, peer), peer, 1));
 
 		rb_write_dep(w, rb_row_at(&entry, rb_other(build, peer)), 0);
 		rb_write_dep(w, there, LAG);
-		(void)rb_write_notify(w, peer, 1, peer, 1);
+		(void)rb_write_ahead(w, rb_write_notify(w, peer, 1, peer, 1));
 		rb_write_dep(w, staged, 0);
 		rb_write_dep_label(w, &read, LAG);
 		(void)rb_write_copy(w, slots(build, peer, r), out, peer, 1);

@@ -26,12 +26,16 @@ static void write_root(struct rb_writer *w, const struct rb_build *build)
 	if (build->rank_count == 1)
 		return;
 	for (uint32_t i = 1; i < build->rank_count; i++)
-		rb_row_add(&freed, rb_write_wait(w, rb_right(build, build->rank, i), FREE, 0, 1));
-	uint32_t staged = rb_write_copy(w, rb_span_out(RB_SELF), slots(build, RB_SELF), 0, 1);
+		rb_row_add(&freed,
+			   rb_write_ahead(w, rb_write_wait(w, rb_right(build, build->rank, i), FREE,
+							   0, 1)));
+	uint32_t staged = rb_write_ahead(
+		w, rb_write_copy(w, rb_span_out(RB_SELF), slots(build, RB_SELF), 0, 1));
 
 	rb_write_dep_row(w, &freed, depth(build));
 	for (uint32_t i = 1; i < build->rank_count; i++) {
-		(void)rb_write_notify(w, rb_right(build, build->rank, i), PART, 0, 1);
+		(void)rb_write_ahead(
+			w, rb_write_notify(w, rb_right(build, build->rank, i), PART, 0, 1));
 		rb_write_dep(w, staged, 0);
 	}
 }
@@ -46,11 +50,11 @@ void rb_build_broadcast_staged(struct rb_writer *w, const struct rb_build *build
 		write_root(w, build);
 		return;
 	}
-	uint32_t there = rb_write_wait(w, root, PART, 0, 1);
+	uint32_t there = rb_write_ahead(w, rb_write_wait(w, root, PART, 0, 1));
 	uint32_t read = rb_write_copy(w, slots(build, root), rb_span_out(RB_SELF), 0, 1);
 
 	rb_write_dep(w, there, 0);
-	(void)rb_write_notify(w, root, FREE, 0, 1);
+	(void)rb_write_ahead(w, rb_write_notify(w, root, FREE, 0, 1));
 	rb_write_dep(w, read, 0);
 }
 

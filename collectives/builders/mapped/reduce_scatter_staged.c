@@ -22,17 +22,19 @@ void rb_build_reduce_scatter_staged(struct rb_writer *w, const struct rb_build *
 	w->schedule->flags = RB_SCHEDULE_MAPPED_SCRATCH;
 	for (uint32_t i = 1; i < n; i++) {
 		uint32_t b = rb_right(build, r, i);
-		uint32_t part = rb_write_copy(w, rb_span_in(RB_SELF), slots(RB_SELF, b), b, 1);
+		uint32_t part = rb_write_ahead(
+			w, rb_write_copy(w, rb_span_in(RB_SELF), slots(RB_SELF, b), b, 1));
 		struct rb_label freed = { 0 };
 
 		rb_write_dep_label(w, &freed, RB_DEPTH_MAPPED);
-		(void)rb_write_notify(w, b, PART, b, 1);
+		(void)rb_write_ahead(w, rb_write_notify(w, b, PART, b, 1));
 		rb_write_dep(w, part, 0);
-		(void)rb_write_wait(w, b, FREE, b, 1);
+		(void)rb_write_ahead(w, rb_write_wait(w, b, FREE, b, 1));
 		rb_write_label(w, &freed);
 	}
 	for (uint32_t i = 1; i < n; i++)
-		rb_row_add(&parts, rb_write_wait(w, rb_right(build, r, i), PART, r, 1));
+		rb_row_add(&parts,
+			   rb_write_ahead(w, rb_write_wait(w, rb_right(build, r, i), PART, r, 1)));
 	uint32_t reduce = rb_write_reduce(w, rb_span_part(rb_span_out(RB_SELF)), r, 1);
 
 	for (uint32_t s = 0; s < n; s++)
@@ -40,7 +42,7 @@ void rb_build_reduce_scatter_staged(struct rb_writer *w, const struct rb_build *
 	rb_write_dep_row(w, &parts, 0);
 	rb_write_flags(w, RB_STEP_FINAL);
 	for (uint32_t i = 1; i < n; i++) {
-		(void)rb_write_notify(w, rb_right(build, r, i), FREE, r, 1);
+		(void)rb_write_ahead(w, rb_write_notify(w, rb_right(build, r, i), FREE, r, 1));
 		rb_write_dep(w, reduce, 0);
 	}
 }
