@@ -33,7 +33,11 @@ enum rb_op_state {
 };
 
 struct rb_op_scratch {
-	bool mapped; /* The one in use: memory, else plain. */
+	bool mapped; /* The one in use: memory from `at` on, else plain. */
+	/* One-shot: the calls that go ahead (RB_STEP_AHEAD) have two sets in turn, which nothing
+	 * else uses: when a set's turn comes, all ranks have met once since they read it. */
+	uint64_t at;
+	bool second; /* The set that was last. */
 	struct rb_memory *memory, *retired;
 	void *plain;
 	uint64_t plain_bytes;
@@ -91,6 +95,7 @@ struct rb_op_exchange { /* Where peers' buffers are: op_exchange.c. */
 	enum { RB_SHARES_NONE, RB_SHARES_OPEN, RB_SHARES_REFUSED } sharing; /* Of all ranks. */
 	/* Whether this rank could open all of the others'; all's. By pairs each other's. */
 	uint64_t *opened, *all_opened;
+	bool ahead; /* All have gone ahead. */
 	bool holds; /* `added`, remotes and opened shares in `peers`: there is something. */
 };
 
@@ -193,10 +198,12 @@ static inline void rb_op_buffers(const struct rubato_op *op, void *base[RB_BUFFE
 {
 	base[RB_BUF_IN] = (void *)(uintptr_t)op->in;
 	base[RB_BUF_OUT] = op->out;
-	base[RB_BUF_SCRATCH] = op->scratch.mapped ? op->scratch.memory->base : op->scratch.plain;
+	base[RB_BUF_SCRATCH] =
+		op->scratch.mapped ? op->scratch.memory->base + op->scratch.at : op->scratch.plain;
 	bytes[RB_BUF_IN] = op->in_bytes;
 	bytes[RB_BUF_OUT] = op->out_bytes;
-	bytes[RB_BUF_SCRATCH] = op->scratch.mapped ? op->scratch.memory->size_bytes : 0;
+	bytes[RB_BUF_SCRATCH] =
+		op->scratch.mapped ? op->scratch.memory->size_bytes - op->scratch.at : 0;
 }
 
 /* Completes it, and poisons if a collective failed. */

@@ -16,8 +16,9 @@
 #define KIND_SHIFT 58
 #define KIND_BITS (UINT64_C(3) << KIND_SHIFT)
 #define NO_KIND 3u
-#define WORD_EMPTY (~KIND_BITS)    /* Nothing to be mapped. */
-#define SHARED (UINT64_C(1) << 60) /* The word is that of a share (executor.h). */
+#define WORD_EMPTY (~KIND_BITS)           /* Nothing to be mapped. */
+#define SHARED (UINT64_C(1) << 60)        /* The word is that of a share (executor.h). */
+#define AHEAD (UINT64_C(1) << KIND_SHIFT) /* Of scratch: its slots are full (RB_STEP_AHEAD). */
 
 /* What puts may write. Records have their keys in this order, for every transport that some rank
  * has an endpoint of. */
@@ -437,6 +438,21 @@ static rubato_status kinds_agree(struct rubato_op *op, uint32_t seen, bool *one)
 	return RUBATO_OK;
 }
 
+bool rb_exchange_is_staged(const struct rubato_op *op)
+{
+	const uint64_t *words = op->exchange.own_record;
+	bool unmapped =
+		(words[RB_BUF_IN] & ~KIND_BITS) == 0 || (words[RB_BUF_OUT] & ~KIND_BITS) == 0;
+
+	return words[RB_BUF_SCRATCH] != 0 &&
+	       (unmapped || !(op->plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS));
+}
+
+void rb_exchange_ahead(struct rubato_op *op)
+{
+	op->exchange.own_record[RB_BUF_SCRATCH] |= AHEAD;
+}
+
 void rb_exchange_write(struct rubato_op *op)
 {
 	void *base[RB_BUFFER_COUNT];
@@ -520,7 +536,7 @@ static rubato_status words_map(struct rubato_op *op, const struct rb_plan *plan,
 
 		for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++) {
 			bool needed = b == RB_BUF_SCRATCH ? scratch : buffers;
-			uint64_t word = b == RB_BUF_SCRATCH ? words[b] : words[b] & ~KIND_BITS;
+			uint64_t word = words[b] & ~KIND_BITS;
 
 			op->exchange.peers[r].mapped[b] = record_map(op, plan, r, b, word, base[b]);
 			if (needed && op->exchange.peers[r].mapped[b] == NULL &&
@@ -827,6 +843,16 @@ static rubato_status remotes_open(struct rubato_op *op, const struct rb_plan *pl
 	return RUBATO_OK;
 }
 
+/* All see it alike. What a rank said of slots that are not asked for then, nobody reads. */
+static bool all_ahead(const struct rubato_op *op, const struct rb_plan *plan)
+{
+	uint64_t words = AHEAD;
+
+	for (uint32_t i = 0; plan->goes_ahead && i < op->exchange.rank_count; i++)
+		words &= record_at(op, i)[RB_BUF_SCRATCH];
+	return plan->goes_ahead && words != 0;
+}
+
 rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 {
 	struct rb_plan *plan = op->plan;
@@ -857,6 +883,7 @@ rubato_status rb_exchange_use(struct rubato_op *op, struct rb_plan **out)
 	}
 	if (puts)
 		RB_TRY(remotes_open(op, plan));
+	op->exchange.ahead = all_ahead(op, plan);
 	*out = plan;
 	return RUBATO_OK;
 }

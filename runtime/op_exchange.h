@@ -5,7 +5,9 @@
  * every call, by an allgather of one record per rank, which serves as the entry synchronisation
  * too (RB_STEP_ENTRY steps are then left out). Every rank sees all records, so all see alike
  * whether all buffers are mapped: if not, all take the algorithm that stages the data through
- * mapped scratch. So callers may mix plain and allocated buffers as they like. An algorithm that
+ * mapped scratch. So callers may mix plain and allocated buffers as they like. Who knows by its own
+ * that they are not does its first copies before it writes its record, and says so there
+ * (RB_STEP_AHEAD). An algorithm that
  * touches the memory of its own node only (rb_algorithm.by_node) asks the ranks of that node
  * alone: nodes may decide differently, as both of its forms send the same messages between them.
  *
@@ -37,6 +39,9 @@
 RB_NODISCARD rubato_status rb_exchange_prepare(struct rubato_op *op);
 /* This rank's record; op->exchange carries it. */
 void rb_exchange_write(struct rubato_op *op);
+/* It has been written: by it alone, all ranks will take the algorithm through scratch. */
+bool rb_exchange_is_staged(const struct rubato_op *op);
+void rb_exchange_ahead(struct rubato_op *op); /* Says in it that this rank has gone ahead. */
 /* With all records here: *asks: device memory of other processes is to be opened, and was, so far
  * as it could be; op->exchange then carries whether all of it, from `opened` to `all_opened`. */
 RB_NODISCARD rubato_status rb_exchange_open(struct rubato_op *op, bool *asks);

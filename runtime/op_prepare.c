@@ -80,6 +80,8 @@ static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool 
 	op->scratch.mapped = mapped && bytes > 0;
 	if (bytes == 0)
 		return RUBATO_OK;
+	if (mapped && !op->persistent)
+		bytes += 2 * RB_AHEAD_ROOM;
 	if (mapped && (op->scratch.memory == NULL || op->scratch.memory->size_bytes < bytes)) {
 		/* A slower rank may still read it in the call before: it goes after the next
 		 * exchange. Unless there was none since it came: then no rank knows it. */
@@ -318,6 +320,7 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 		return RUBATO_OK;
 	mapped = rb_plan_needs_peers(op->plan) && !rb_plan_by_pairs(op->plan);
 	RB_TRY(scratch_prepare(op, scratch_bytes, mapped));
+	op->scratch.at = 0;
 	if (rb_op_asks_peers(op))
 		RB_TRY(rb_exchange_prepare(op));
 	return rb_run_init(&op->run, op->plan);

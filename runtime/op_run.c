@@ -66,11 +66,12 @@ static inline void where_set(struct rubato_op *op)
 
 	rb_memory_where(memories, (void *)(uintptr_t)op->in, op->in_bytes, &where[RB_BUF_IN]);
 	rb_memory_where(memories, op->out, op->out_bytes, &where[RB_BUF_OUT]);
-	where[RB_BUF_SCRATCH].base = scratch != NULL ? scratch->base : op->scratch.plain;
+	where[RB_BUF_SCRATCH].base =
+		scratch != NULL ? scratch->base + op->scratch.at : op->scratch.plain;
 	where[RB_BUF_SCRATCH].regions = scratch != NULL ? scratch->regions : NULL;
 }
 
-static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
+static void run_start(struct rubato_op *op, struct rb_plan *plan, enum rb_met met)
 {
 	where_set(op);
 	op->run.executors = rb_op_coded(op) ? op->converted.executors : NULL;
@@ -90,7 +91,7 @@ static void run_start(struct rubato_op *op, struct rb_plan *plan, bool entered)
 	op->run.tag = op_tag(op, false);
 	op->run.signature = op->signature;
 	op->run.instance = op->persistent ? op->instance : 0;
-	op->run.entered = entered;
+	op->run.met = met;
 	op->run.in_flight = op->persistent;
 	op->run.done = main_done;
 	op->run.owner = op;
@@ -129,7 +130,7 @@ static void exchange_over(struct rubato_op *op)
 	if (err != RUBATO_OK)
 		rb_op_end(op, err, rubato_error_text());
 	else
-		run_start(op, plan, true);
+		run_start(op, plan, op->exchange.ahead ? RB_MET_AHEAD : RB_MET_ENTERED);
 }
 
 static void opened_done(struct rb_engine *engine, struct rb_run *run)
@@ -177,11 +178,62 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 		exchange_over(op);
 }
 
+/* The plan that goes through scratch, where it goes ahead: all ranks see it alike. */
+static struct rb_plan *ahead_plan(const struct rubato_op *op)
+{
+	struct rb_plan *plan = op->plan_staged != NULL ? op->plan_staged : op->plan;
+
+	return !op->persistent && op->scratch.mapped && plan->goes_ahead ? plan : NULL;
+}
+
+/* Which part of the scratch is this call's. */
+static void scratch_take(struct rubato_op *op)
+{
+	if (op->persistent)
+		return;
+	op->scratch.at = 2 * RB_AHEAD_ROOM;
+	if (ahead_plan(op) == NULL)
+		return;
+	op->scratch.second = !op->scratch.second;
+	op->scratch.at = op->scratch.second ? RB_AHEAD_ROOM : 0;
+}
+
+/* Its parts go into its slots before it tells where these are, if it is known that this is what
+ * will be asked for: some buffer of its own is not mapped, or none need be. */
+static void ahead_go(struct rubato_op *op)
+{
+	const struct rb_engine *engine = &op->comm->engine;
+	const struct rb_plan *plan = ahead_plan(op);
+	const struct rb_span *spans;
+	void *base[RB_BUFFER_COUNT];
+	uint64_t sizes[RB_BUFFER_COUNT];
+
+	/* In virtual time nobody would pay for the copies. */
+	if (plan == NULL || !plan->is_short || op->device.executor != NULL ||
+	    rb_engine_time_is_virtual(engine) || !rb_exchange_is_staged(op))
+		return;
+	rb_op_buffers(op, base, sizes);
+	spans = plan->schedule.spans;
+	for (uint32_t s = 0; s < plan->schedule.step_count; s++) {
+		const struct rb_step *step = &plan->schedule.steps[s];
+		uint64_t bytes = plan->range[s] * plan->key.element_bytes;
+
+		if (step->kind == RB_STEP_COPY && step->flags & RB_STEP_AHEAD && bytes > 0)
+			memcpy((uint8_t *)base[spans[step->to].buffer] + plan->span_first[step->to],
+			       (uint8_t *)base[spans[step->from].buffer] +
+				       plan->span_first[step->from],
+			       bytes);
+	}
+	rb_exchange_ahead(op);
+}
+
 static void exchange_start(struct rubato_op *op)
 {
 	op->state = RB_OP_EXCHANGING;
 	if (rb_op_asks_peers(op)) {
+		scratch_take(op);
 		rb_exchange_write(op);
+		ahead_go(op);
 		op->exchange.run.buffers[RB_BUF_IN].base = op->exchange.own_record;
 		op->exchange.run.buffers[RB_BUF_OUT].base = op->exchange.records;
 		op->exchange.run.type = RUBATO_INT64;
@@ -251,7 +303,7 @@ static void collective_start(struct rubato_op *op, rubato_status status, const c
 		if (op->persistent)
 			op->instance++;
 		if (op->helped == NULL) {
-			run_start(op, op->plan, false);
+			run_start(op, op->plan, RB_MET_NOT);
 			return;
 		}
 		op->state = RB_OP_AWAITING;
@@ -262,7 +314,7 @@ static void collective_start(struct rubato_op *op, rubato_status status, const c
 void rb_op_run(struct rubato_op *op)
 {
 	RB_ASSERT(op->state == RB_OP_AWAITING);
-	run_start(op, op->plan, false);
+	run_start(op, op->plan, RB_MET_NOT);
 }
 
 rubato_status rb_op_rooms(struct rubato_op *op)

@@ -291,9 +291,14 @@ static void derive_first(struct rb_plan *plan, uint8_t element_bytes)
 	}
 }
 
-static bool entry(const struct rb_plan *plan, uint32_t step)
+static bool is_left_out(const struct rb_plan *plan, uint32_t step, enum rb_met met)
 {
-	return (plan->schedule.steps[step].flags & RB_STEP_ENTRY) != 0;
+	static const uint8_t flags[RB_MET_COUNT] = {
+		[RB_MET_ENTERED] = RB_STEP_ENTRY,
+		[RB_MET_AHEAD] = RB_STEP_ENTRY | RB_STEP_AHEAD,
+	};
+
+	return (plan->schedule.steps[step].flags & flags[met]) != 0;
 }
 
 static void derive_message(struct rb_plan *plan, uint32_t index)
@@ -400,8 +405,8 @@ static void derive_short(struct rb_plan *plan)
 		if (plan->iterations[i] == 0)
 			continue;
 		derive_message(plan, i);
-		plan->live[0] |= UINT64_C(1) << i;
-		plan->live[1] |= (uint64_t)!entry(plan, i) << i;
+		for (enum rb_met met = RB_MET_NOT; met < RB_MET_COUNT; met++)
+			plan->live[met] |= (uint64_t)!is_left_out(plan, i, met) << i;
 		for (uint32_t d = 0; d < s->steps[i].dep_count; d++, dep++) {
 			if (dep->lag > 0 || plan->iterations[dep->step] == 0)
 				continue;
@@ -410,10 +415,10 @@ static void derive_short(struct rb_plan *plan)
 		}
 	}
 	for (uint32_t i = 0; i < s->step_count; i++)
-		for (uint32_t k = 0; k < 2; k++)
+		for (uint32_t k = 0; k < RB_MET_COUNT; k++)
 			if ((plan->live[k] >> i & 1) && (plan->needs[i] & plan->live[k]) == 0)
 				plan->first[k] |= UINT64_C(1) << i;
-	for (uint32_t k = 0; k < 2; k++)
+	for (uint32_t k = 0; k < RB_MET_COUNT; k++)
 		plan->live_count[k] = (uint32_t)__builtin_popcountll(plan->live[k]);
 	derive_order(plan);
 }
@@ -479,6 +484,10 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 		if (step->to != RB_NO_SPAN)
 			plan->span_start[step->to] = span_start(plan, step, step->to);
 	}
+	plan->goes_ahead = s->rank_count <= RB_AHEAD_RANKS &&
+			   s->flags & RB_SCHEDULE_MAPPED_SCRATCH && !plan->layout.per_peer &&
+			   plan->layout.count * element_bytes <= RB_AHEAD_BYTES;
+	RB_ASSERT(RB_IMPLIES(plan->goes_ahead, plan->set_bytes <= RB_AHEAD_ROOM));
 	derive_successors(plan);
 	derive_first(plan, element_bytes);
 	derive_short(plan);

@@ -10,6 +10,7 @@
 #define RB_RUNTIME_PLAN_H
 
 #include "collectives/algorithms.h"
+#include "collectives/build.h"
 #include "collectives/stage.h"
 
 struct rb_plan_key {
@@ -33,6 +34,8 @@ struct rb_shape {
 };
 
 #define RB_PLAN_STEPS_SHORT 64
+/* Room for one set of slots: RB_DEPTH of the vector, or of each rank's part, which is padded. */
+#define RB_AHEAD_ROOM ((RB_DEPTH + 1) * (uint64_t)RB_AHEAD_BYTES)
 #define RB_STRAIGHT_BYTES 4096u /* Guess: what any of its messages or its work takes at most. */
 #define RB_STRAIGHT_OPERANDS 32u
 
@@ -43,6 +46,14 @@ struct rb_plan_message {
 	uint8_t buffer;
 	uint64_t tag_step;       /* As rb_tag_step adds it. */
 	uint64_t at, size_bytes; /* In the buffer; SCRATCH: in the set. */
+};
+
+/* What the ranks of a run have done before they start it. */
+enum rb_met {
+	RB_MET_NOT,
+	RB_MET_ENTERED, /* RB_STEP_ENTRY steps are left out. */
+	RB_MET_AHEAD,   /* RB_STEP_AHEAD steps, too. */
+	RB_MET_COUNT
 };
 
 struct rb_plan {
@@ -65,13 +76,13 @@ struct rb_plan {
 	uint8_t *apart;   /* As the builder was told, this rank's own copy; or NULL. */
 	/*
 	 * Short: at most 64 steps, each at most once (all small operations). Bit i is step i: what
-	 * it needs, who needs it, which steps there are, which need none; [1]: when those of the
-	 * entry are left out.
+	 * it needs, who needs it, which steps there are, which need none, by enum rb_met.
 	 */
 	bool is_short;
 	uint64_t *needs, *wakes;
-	uint64_t live[2], first[2];
-	uint32_t live_count[2];
+	uint64_t live[RB_MET_COUNT], first[RB_MET_COUNT];
+	uint32_t live_count[RB_MET_COUNT];
+	bool goes_ahead; /* RB_STEP_AHEAD steps may be left out; all ranks see it alike. */
 	struct rb_plan_message *messages;
 	/* Its steps, in an order for straight.h: sends and work as soon as they can be. 0: none. */
 	uint8_t order[RB_PLAN_STEPS_SHORT], order_count;

@@ -88,7 +88,9 @@ static inline void completed_short(struct rb_run *run, uint32_t step)
 
 	run->steps_left--;
 	run->done_steps |= UINT64_C(1) << step;
-	for (uint64_t wakes = plan->wakes[step]; wakes != 0; wakes &= wakes - 1) {
+	/* What is left out counts as done. */
+	for (uint64_t wakes = plan->wakes[step] & ~run->done_steps; wakes != 0;
+	     wakes &= wakes - 1) {
 		uint32_t next = (uint32_t)__builtin_ctzll(wakes);
 
 		if ((plan->needs[next] & ~run->done_steps) == 0)
@@ -723,7 +725,7 @@ static void steps_mark(struct rb_run *run)
 	for (uint32_t s = 0; s < step_count; s++) {
 		if (plan->iterations[s] == 0)
 			continue;
-		if (run->entered && (plan->schedule.steps[s].flags & RB_STEP_ENTRY)) {
+		if (run->met != RB_MET_NOT && (plan->schedule.steps[s].flags & RB_STEP_ENTRY)) {
 			run->states[s].started = run->states[s].done = plan->iterations[s];
 			run->steps_left--;
 			continue;
@@ -736,7 +738,7 @@ static void steps_mark(struct rb_run *run)
 
 static bool straight_may(struct rb_engine *engine, const struct rb_run *run)
 {
-	return rb_straight_can(engine, run->plan) && !run->entered && run->ranks == NULL &&
+	return rb_straight_can(engine, run->plan) && run->met == RB_MET_NOT && run->ranks == NULL &&
 	       run->executors == NULL && rb_engine_quiet(engine, run->in_flight, 0);
 }
 
@@ -844,9 +846,9 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 		return;
 	}
 	if (plan->is_short) {
-		run->steps_left = plan->live_count[run->entered];
-		run->done_steps = ~plan->live[run->entered];
-		run->ready_steps = plan->first[run->entered];
+		run->steps_left = plan->live_count[run->met];
+		run->done_steps = ~plan->live[run->met];
+		run->ready_steps = plan->first[run->met];
 	} else {
 		steps_mark(run);
 	}

@@ -49,9 +49,9 @@ struct rb_run {
 	 * the signature as those of the plan's do that is being exchanged for. Or NULL. */
 	const struct rb_layout *pairs;
 	uint32_t instance; /* Chooses the set of scratch slots. */
-	bool entered;      /* RB_STEP_ENTRY steps are left out. */
-	bool in_flight;    /* It is of one of the engine's operations in flight. */
-	uint32_t begun;    /* So many steps of plan->order are done; 0 after the start. */
+	enum rb_met met;
+	bool in_flight; /* It is of one of the engine's operations in flight. */
+	uint32_t begun; /* So many steps of plan->order are done; 0 after the start. */
 	void (*done)(struct rb_engine *engine, struct rb_run *run); /* May free the run. */
 	void *owner;
 	/* The run's own. */

@@ -6,7 +6,7 @@
  *
  * A round touches peers' buffers in place, so when does nobody touch mine? The exchange of round r
  * is complete when every rank has joined r, and joining r means to have completed r - 1: so it
- * synchronises the entry into the reduction (run.entered), and whatever was read or written for
+ * synchronises the entry into the reduction (run.met), and whatever was read or written for
  * r - 1 is free again. In the reduction contributions are only read: those of a round that a crash
  * cut short are as they were.
  */
@@ -304,7 +304,7 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 		.count = p->vector.count,
 	};
 	run->instance = (uint32_t)round;
-	run->entered = true;
+	run->met = RB_MET_ENTERED;
 	run->done = reduce_done;
 	run->owner = p;
 	rb_run_start(engine, run);

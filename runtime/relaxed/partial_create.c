@@ -174,7 +174,7 @@ static rubato_status plan_make(struct rubato_partial *p, uint32_t rank, uint32_t
 				   .coded = coded };
 	struct rb_choice choice;
 
-	facts.put = false; /* Slabs have no keys. */
+	facts.put = facts.ahead = false; /* Slabs have no keys; nobody goes ahead. */
 	if (forced >= 0 && rb_algorithms[forced].flags & RB_SCHEDULE_PUT)
 		forced = -1;
 	/* Whoever comes may be of any node; and sums of nodes would be coded on the host. */
@@ -207,7 +207,7 @@ static rubato_status exchange_plan_make(struct rubato_partial *p)
 	struct rb_choice choice;
 	uint64_t chunk;
 
-	facts.put = false;
+	facts.put = facts.ahead = false;
 	RB_TRY(rb_choose(&facts, RB_KIND_ALLGATHER,
 			 (uint64_t)RB_ROUNDS_RECORD_WORDS * engine->rank_count, 8, -1, &choice));
 	key.algorithm = choice.staged;
