@@ -90,6 +90,7 @@ START_TEST(who_is_beyond_a_share_goes_where_there_is_least)
 {
 	static const uint32_t four[] = { 1, 0, 1, 1 }, eight[] = { 0, 0, 1, 0, 0, 1, 0, 1 };
 	static const uint32_t six[] = { 0, 0, 0, 0, 1, 1 }, even[] = { 0, 1, 1, 0 };
+	static const uint32_t uneven[] = { 0, 0, 0, 0, 0, 1 };
 
 	for (uint32_t r = 0; r < 4; r++) {
 		ck_assert_uint_eq(target_of(four, 4, 2, r, 0x3, 0), r == 3 ? 0 : RB_CPU_NONE);
@@ -101,6 +102,14 @@ START_TEST(who_is_beyond_a_share_goes_where_there_is_least)
 	ck_assert_uint_eq(target_of(six, 6, 2, 3, 0xf, 0), 3);
 	ck_assert_uint_eq(target_of(six, 6, 2, 3, 0xf, 1), 2); /* The second place there. */
 	ck_assert_uint_eq(target_of(six, 6, 2, 3, 0x3, 0), RB_CPU_NONE);
+	for (uint32_t tries = 0; tries < 3; tries++) { /* As many go there as there are places. */
+		uint32_t went[3] = { 0, 0, 0 };
+
+		for (uint32_t r = 2; r < 5; r++)
+			went[target_of(uneven, 6, 2, r, 0x7, tries) % 3]++;
+		ck_assert_uint_eq(went[1], 1);
+		ck_assert_uint_eq(went[2], 2);
+	}
 }
 END_TEST
 
