@@ -75,23 +75,50 @@ static rubato_status choice_get(struct rubato_op *op)
 	return RUBATO_OK;
 }
 
+static bool mapped_fits(const struct rb_op_scratch *s, uint64_t bytes, uint64_t room)
+{
+	return s->memory != NULL && s->room == room && s->memory->size_bytes >= bytes + room;
+}
+
+/* Without room a rank does not go ahead: it does not matter to others. */
+static rubato_status mapped_prepare(struct rubato_op *op, uint64_t bytes)
+{
+	const struct rb_plan *plan = op->plan_staged != NULL ? op->plan_staged : op->plan;
+	struct rb_memories *memories = &op->comm->memory;
+	struct rb_op_scratch *s = &op->scratch;
+	bool ahead = plan->goes_ahead && !op->persistent && !s->cramped;
+	uint64_t room = ahead ? 2 * RB_AHEAD_ROOM : s->room;
+	struct rb_memory *memory = NULL;
+
+	if (mapped_fits(s, bytes, room))
+		return RUBATO_OK;
+	if (room > 0 && rb_memory_alloc(memories, bytes + room, &memory) != RUBATO_OK) {
+		s->cramped = true;
+		room = 0;
+		if (mapped_fits(s, bytes, room))
+			return RUBATO_OK;
+	}
+	if (room == 0)
+		RB_TRY(rb_memory_alloc(memories, bytes, &memory));
+	/* A slower rank may still read it in the call before: it goes after the next exchange.
+	 * Unless there was none since it came: then no rank knows it. */
+	if (s->retired != NULL && s->memory != NULL)
+		rb_memory_drop(memories, s->memory);
+	else
+		s->retired = s->memory;
+	s->memory = memory;
+	s->room = room;
+	return RUBATO_OK;
+}
+
 static rubato_status scratch_prepare(struct rubato_op *op, uint64_t bytes, bool mapped)
 {
 	op->scratch.mapped = mapped && bytes > 0;
 	if (bytes == 0)
 		return RUBATO_OK;
-	if (mapped && !op->persistent)
-		bytes += 2 * RB_AHEAD_ROOM;
-	if (mapped && (op->scratch.memory == NULL || op->scratch.memory->size_bytes < bytes)) {
-		/* A slower rank may still read it in the call before: it goes after the next
-		 * exchange. Unless there was none since it came: then no rank knows it. */
-		if (op->scratch.retired != NULL && op->scratch.memory != NULL)
-			rb_memory_drop(&op->comm->memory, op->scratch.memory);
-		else
-			op->scratch.retired = op->scratch.memory;
-		op->scratch.memory = NULL;
-		RB_TRY(rb_memory_alloc(&op->comm->memory, bytes, &op->scratch.memory));
-	} else if (!mapped && op->scratch.plain_bytes < bytes) {
+	if (mapped)
+		return mapped_prepare(op, bytes);
+	if (op->scratch.plain_bytes < bytes) {
 		rb_scratch_free(&op->scratch);
 		if (rb_hollow(op->in) || rb_hollow(op->out)) {
 			op->scratch.plain = (void *)(uintptr_t)(UINT64_C(1) << RB_HOLLOW_BIT);

@@ -178,20 +178,18 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 		exchange_over(op);
 }
 
-/* The plan that goes through scratch, where it goes ahead: all ranks see it alike. */
+/* The plan that goes through scratch, where it goes ahead and this rank has the room. */
 static struct rb_plan *ahead_plan(const struct rubato_op *op)
 {
 	struct rb_plan *plan = op->plan_staged != NULL ? op->plan_staged : op->plan;
 
-	return !op->persistent && op->scratch.mapped && plan->goes_ahead ? plan : NULL;
+	return op->scratch.mapped && op->scratch.room > 0 && plan->goes_ahead ? plan : NULL;
 }
 
 /* Which part of the scratch is this call's. */
 static void scratch_take(struct rubato_op *op)
 {
-	if (op->persistent)
-		return;
-	op->scratch.at = 2 * RB_AHEAD_ROOM;
+	op->scratch.at = op->scratch.room;
 	if (ahead_plan(op) == NULL)
 		return;
 	op->scratch.second = !op->scratch.second;

@@ -3,6 +3,7 @@
  * (RB_STEP_AHEAD): results are right whichever ranks do so, and what a slow rank still reads is
  * still there. rb_exchange_ahead is watched: it is called when the copies have been made.
  */
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #include "tests/runtime/local.h"
 
 static const struct rb_transport_ops *const transports[] = { &rb_transport_shm, NULL };
-static _Atomic uint32_t copied[8]; /* So many calls of a rank went ahead. */
+static _Atomic uint32_t copied[16]; /* So many calls of a rank went ahead. */
 
 void __real_rb_exchange_ahead(struct rubato_op *op);
 void __wrap_rb_exchange_ahead(struct rubato_op *op);
@@ -40,6 +41,7 @@ static void nap(uint32_t us)
 /* ---- A slow rank ---- */
 
 #define WORDS 256u
+#define MORE_WORDS 16000u /* Of which the scratch has no room so far. */
 #define STALL_MS 5000u
 
 static struct {
@@ -71,39 +73,94 @@ static void stall(int signal_number, siginfo_t *info, void *context)
 
 static rubato_status slow_main(rubato_comm *comm, void *arg)
 {
+	static int32_t in[2][MORE_WORDS], plain[2 * MORE_WORDS];
+	const uint32_t *later_words = arg;
 	uint32_t rank = rubato_rank(comm);
-	int32_t in[WORDS], plain[2 * WORDS];
 	int32_t *out = rank == 1 ? slow.page : plain;
 
-	(void)arg;
 	RB_TRY(rubato_set_algorithm(comm, "allgather", "staged"));
 	for (int32_t call = 0; call < 4; call++) {
-		for (uint32_t i = 0; i < WORDS; i++)
-			in[i] = 1000 * call + (int32_t)(2 * i + rank);
-		RB_TRY(rubato_allgather(comm, in, out, WORDS, RUBATO_INT32));
-		for (uint32_t i = 0; i < 2 * WORDS; i++)
-			EXPECT(out[i] == 1000 * call + (int32_t)(2 * (i % WORDS) + i / WORDS));
+		uint32_t words = call == 0 ? WORDS : *later_words;
+
+		for (uint32_t i = 0; i < words; i++)
+			in[rank][i] = 1000 * call + (int32_t)(2 * i + rank);
+		RB_TRY(rubato_allgather(comm, in[rank], out, words, RUBATO_INT32));
+		for (uint32_t i = 0; i < 2 * words; i++)
+			EXPECT(out[i] == 1000 * call + (int32_t)(2 * (i % words) + i / words));
 	}
 	return RUBATO_OK;
 }
 
-START_TEST(what_a_slow_rank_reads_is_still_there)
+static void slow_run(uint32_t later_words)
 {
 	struct sigaction action = { .sa_sigaction = stall, .sa_flags = SA_SIGINFO }, before;
 	rubato_status err;
 
-	slow.page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+	slow.page_bytes = 2 * MORE_WORDS * sizeof(int32_t);
 	slow.page = mmap(NULL, slow.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ck_assert_ptr_ne(slow.page, MAP_FAILED);
 	ck_assert_int_eq(sigaction(SIGSEGV, &action, &before), 0);
-	err = local_run(2, transports, slow_main, NULL, NULL);
+	err = local_run(2, transports, slow_main, &later_words, NULL);
 	ck_assert_int_eq(sigaction(SIGSEGV, &before, NULL), 0);
 	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
-	ck_assert(atomic_load(&slow.stalled));
+	ck_assert(atomic_exchange(&slow.stalled, false));
 	ck_assert(!atomic_load(&slow.in_vain));
-	ck_assert_uint_eq(atomic_load(&copied[0]), 4);
-	ck_assert_uint_eq(atomic_load(&copied[1]), 4);
+	ck_assert_uint_eq(atomic_exchange(&copied[0], 0), 4);
+	ck_assert_uint_eq(atomic_exchange(&copied[1], 0), 4);
 	ck_assert_int_eq(munmap(slow.page, slow.page_bytes), 0);
+}
+
+START_TEST(what_a_slow_rank_reads_is_still_there)
+{
+	slow_run(WORDS);
+}
+END_TEST
+
+START_TEST(what_it_reads_is_still_there_when_scratch_grows)
+{
+	slow_run(MORE_WORDS);
+}
+END_TEST
+
+/* ---- No room ---- */
+
+#define LEFT (256u << 10) /* Enough for the slots of a call, and not for two sets of any call's. */
+
+static rubato_status cramped_main(rubato_comm *comm, void *arg)
+{
+	void *taken[64], *left;
+	uint32_t rank = rubato_rank(comm), count = 0;
+	int32_t in[WORDS], out[2 * WORDS];
+	size_t bytes = rank == 1 ? (size_t)1 << 30 : 0;
+
+	(void)arg;
+	RB_TRY(rubato_alloc(comm, LEFT, &left));
+	for (; bytes >= LEFT; bytes /= 2)
+		while (count < 64 && rubato_alloc(comm, bytes, &taken[count]) == RUBATO_OK)
+			count++;
+	RB_TRY(rubato_free(comm, left));
+	RB_TRY(rubato_set_algorithm(comm, "allgather", "staged"));
+	for (int32_t call = 0; call < 6; call++) {
+		uint32_t words = WORDS >> call % 3;
+
+		for (uint32_t i = 0; i < words; i++)
+			in[i] = 1000 * call + (int32_t)(2 * i + rank);
+		RB_TRY(rubato_allgather(comm, in, out, words, RUBATO_INT32));
+		for (uint32_t i = 0; i < 2 * words; i++)
+			EXPECT(out[i] == 1000 * call + (int32_t)(2 * (i % words) + i / words));
+	}
+	while (count > 0)
+		RB_TRY(rubato_free(comm, taken[--count]));
+	return RUBATO_OK;
+}
+
+START_TEST(who_has_no_room_does_not_go_ahead)
+{
+	rubato_status err = local_run(2, transports, cramped_main, NULL, NULL);
+
+	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
+	ck_assert_uint_eq(atomic_load(&copied[0]), 6);
+	ck_assert_uint_eq(atomic_load(&copied[1]), 0);
 }
 END_TEST
 
@@ -226,6 +283,8 @@ int main(void)
 
 	tcase_set_timeout(tc, 250);
 	tcase_add_test(tc, what_a_slow_rank_reads_is_still_there);
+	tcase_add_test(tc, what_it_reads_is_still_there_when_scratch_grows);
+	tcase_add_test(tc, who_has_no_room_does_not_go_ahead);
 	tcase_add_test(tc, results_are_right_whoever_goes_ahead);
 	return check_main("ahead", tc);
 }
