@@ -187,6 +187,107 @@ static int32_t total(uint32_t call, uint32_t n, uint64_t i)
 	return sum;
 }
 
+/* ---- Uneven blocks: some are empty ---- */
+
+static uint64_t block(uint32_t call, uint32_t from, uint32_t to, uint64_t most)
+{
+	uint64_t x = call * 31 + from * 7 + to * 3;
+
+	return x % 4 == 0 ? 0 : x * 2654435761u % (most + 1);
+}
+
+static rubato_status scatterv_call(rubato_comm *comm, const struct buffers *b, uint32_t call,
+				   uint64_t most, bool in_place)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+	uint64_t counts[16], all = 0, before = 0;
+	int32_t *out = b->out[0];
+
+	for (uint32_t r = 0; r < n; r++) {
+		counts[r] = block(call, r, 0, most);
+		before += r < rank ? counts[r] : 0;
+		all += counts[r];
+	}
+	for (uint64_t i = 0; i < all; i++)
+		b->in[0][i] = value(call, rank, i);
+	if (in_place)
+		out = b->in[0] + before;
+	RB_TRY(rubato_reduce_scatterv(comm, b->in[0], out, counts, NULL, RUBATO_INT32, RUBATO_SUM));
+	for (uint64_t i = 0; i < counts[rank]; i++)
+		EXPECT(out[i] == total(call, n, before + i));
+	return RUBATO_OK;
+}
+
+static rubato_status alltoallv_call(rubato_comm *comm, const struct buffers *b, uint32_t call,
+				    uint64_t most, uint32_t mapped)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+	int32_t *in = b->in[mapped >> rank & 1], *out = b->out[mapped >> rank & 1];
+	uint64_t to[16], from[16], at = 0;
+
+	for (uint32_t r = 0; r < n; r++) {
+		to[r] = block(call, rank, r, most);
+		from[r] = block(call, r, rank, most);
+		for (uint64_t i = 0; i < to[r]; i++)
+			in[at++] = value(call, rank * n + r, i);
+	}
+	RB_TRY(rubato_alltoallv(comm, in, to, NULL, out, from, NULL, RUBATO_INT32));
+	at = 0;
+	for (uint32_t r = 0; r < n; r++)
+		for (uint64_t i = 0; i < from[r]; i++)
+			EXPECT(out[at++] == value(call, r * n + rank, i));
+	return RUBATO_OK;
+}
+
+/* What one rank alone asks in vain changes nothing. */
+static rubato_status in_vain(rubato_comm *comm, const struct buffers *b)
+{
+	EXPECT(rubato_allgather(comm, NULL, b->out[0], 7, RUBATO_INT32) == RUBATO_ERR_ARGUMENT);
+	EXPECT(rubato_allreduce(comm, b->in[0], b->out[0], 7, (rubato_type)99, RUBATO_SUM) ==
+	       RUBATO_ERR_ARGUMENT);
+	return RUBATO_OK;
+}
+
+/* Its scratch is its own. */
+static rubato_status persistent_call(rubato_comm *comm, const struct buffers *b, uint32_t call)
+{
+	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
+	rubato_op *op;
+
+	RB_TRY(rubato_op_allgather(comm, b->in[0], b->out[0], 100, RUBATO_INT32, &op));
+	for (uint32_t turn = 0; turn < 2; turn++) {
+		for (uint64_t i = 0; i < 100; i++)
+			b->in[0][i] = value(call + turn, rank, i);
+		RB_TRY(rubato_start(op));
+		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+		for (uint64_t i = 0; i < 100 * n; i++)
+			EXPECT(b->out[0][i] == value(call + turn, (uint32_t)(i / 100), i % 100));
+	}
+	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
+static rubato_status other_call(rubato_comm *comm, const struct buffers *b, struct rb_rng *rng,
+				uint32_t call)
+{
+	uint32_t n = rubato_size(comm);
+	uint32_t which = (uint32_t)rb_rng_below(rng, 10),
+		 sets = (uint32_t)rb_rng_below(rng, 1u << n);
+	uint64_t most = rb_rng_below(rng, 3) == 0 ? LONGEST / n : 500;
+
+	if (rb_rng_below(rng, 2 * n) == rubato_rank(comm))
+		RB_TRY(in_vain(comm, b));
+	if (which == 0)
+		return persistent_call(comm, b, call);
+	if (which == 1)
+		return rubato_barrier(comm);
+	if (which == 2)
+		return alltoallv_call(comm, b, call, most, sets);
+	if (which == 3)
+		return scatterv_call(comm, b, call, most, (sets >> rubato_rank(comm) & 1) != 0);
+	return RUBATO_OK;
+}
+
 static rubato_status one_call(rubato_comm *comm, struct buffers *b, struct rb_rng *rng,
 			      uint32_t call)
 {
@@ -203,12 +304,24 @@ static rubato_status one_call(rubato_comm *comm, struct buffers *b, struct rb_rn
 	uint32_t who = (uint32_t)rb_rng_below(rng, 4 * n);
 	int32_t *in = b->in[mapped >> rank & 1], *out = b->out[mapped >> rank & 1];
 
+	uint32_t in_places =
+		(uint32_t)rb_rng_below(rng, 1u << n) & (uint32_t)rb_rng_below(rng, 1u << n);
+
+	if (in_places >> rank & 1) {
+		if (kind == 0 || kind == 3)
+			in = out;
+		else if (kind == 1)
+			in = out + rank * count;
+		else if (kind == 2)
+			out = in + rank * count;
+	}
 	if (who == rank)
 		nap(300);
+	RB_TRY(other_call(comm, b, rng, call));
 	RB_TRY(rubato_set_algorithm(comm, names[kind], through ? "staged" : "direct"));
+	memset(out, -1, outs * sizeof(*out));
 	for (uint64_t i = 0; i < ins; i++)
 		in[i] = value(call, rank, i);
-	memset(out, -1, outs * sizeof(*out));
 	if (kind == 0)
 		RB_TRY(rubato_allreduce(comm, in, out, count, RUBATO_INT32, RUBATO_SUM));
 	else if (kind == 1)
@@ -232,10 +345,14 @@ static rubato_status one_call(rubato_comm *comm, struct buffers *b, struct rb_rn
 	return RUBATO_OK;
 }
 
-static rubato_status calls_main(rubato_comm *comm, void *arg)
+struct calls {
+	uint64_t seed;
+	uint32_t count;
+};
+
+static rubato_status calls_run(rubato_comm *comm, uint64_t seed, uint32_t calls)
 {
-	struct rb_rng rng = { .state = *(const uint64_t *)arg };
-	uint32_t calls = test_length() == TEST_SHORT ? 100 : 600;
+	struct rb_rng rng = { .state = seed };
 	size_t bytes = LONGEST * sizeof(int32_t);
 	struct buffers b = { .in = { malloc(bytes) }, .out = { malloc(bytes) } };
 	rubato_status err = RUBATO_OK;
@@ -254,14 +371,47 @@ static rubato_status calls_main(rubato_comm *comm, void *arg)
 	return err;
 }
 
+struct beside { /* Another communicator's calls, of another thread. */
+	rubato_comm *comm;
+	const struct calls *calls;
+	rubato_status err;
+};
+
+static void *beside_main(void *arg)
+{
+	struct beside *beside = arg;
+	rubato_status end;
+
+	beside->err = calls_run(beside->comm, beside->calls->seed + 100, beside->calls->count);
+	end = rubato_finalize(beside->comm);
+	beside->err = beside->err != RUBATO_OK ? beside->err : end;
+	return NULL;
+}
+
+static rubato_status calls_main(rubato_comm *comm, void *arg)
+{
+	const struct calls *calls = arg;
+	struct beside beside = { .calls = calls };
+	rubato_status err;
+	pthread_t thread;
+
+	RB_TRY(rubato_split(comm, 0, -(int32_t)rubato_rank(comm), &beside.comm));
+	if (pthread_create(&thread, NULL, beside_main, &beside) != 0)
+		abort();
+	err = calls_run(comm, calls->seed, calls->count);
+	(void)pthread_join(thread, NULL);
+	return err != RUBATO_OK ? err : beside.err;
+}
+
 START_TEST(results_are_right_whoever_goes_ahead)
 {
 	bool some = false; /* In some calls not all did. */
 
-	for (uint32_t n = 2; n <= 5; n++) {
-		uint64_t seed = n;
+	for (uint32_t seed = 2; seed < (test_length() == TEST_LONG ? 200 : 6); seed++) {
+		uint32_t n = 2 + seed % 4;
+		struct calls calls = { seed, test_length() == TEST_SHORT ? 100 : 400 };
 		uint32_t least = UINT32_MAX, most = 0;
-		rubato_status err = local_run(n, transports, calls_main, &seed, NULL);
+		rubato_status err = local_run(n, transports, calls_main, &calls, NULL);
 
 		ck_assert_msg(err == RUBATO_OK, "%u ranks: %s", n, rubato_error_text());
 		for (uint32_t r = 0; r < n; r++) {
@@ -277,6 +427,17 @@ START_TEST(results_are_right_whoever_goes_ahead)
 }
 END_TEST
 
+START_TEST(of_many_ranks_none_goes_ahead)
+{
+	struct calls calls = { 1, 20 };
+	rubato_status err = local_run(RB_AHEAD_RANKS + 1, transports, calls_main, &calls, NULL);
+
+	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
+	for (uint32_t r = 0; r <= RB_AHEAD_RANKS; r++)
+		ck_assert_uint_eq(atomic_load(&copied[r]), 0);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("ahead");
@@ -286,5 +447,6 @@ int main(void)
 	tcase_add_test(tc, what_it_reads_is_still_there_when_scratch_grows);
 	tcase_add_test(tc, who_has_no_room_does_not_go_ahead);
 	tcase_add_test(tc, results_are_right_whoever_goes_ahead);
+	tcase_add_test(tc, of_many_ranks_none_goes_ahead);
 	return check_main("ahead", tc);
 }
