@@ -218,24 +218,35 @@ static rubato_status scatterv_call(rubato_comm *comm, const struct buffers *b, u
 	return RUBATO_OK;
 }
 
+/* Twice, as the second call finds what the first came to. In place: on some ranks. */
 static rubato_status alltoallv_call(rubato_comm *comm, const struct buffers *b, uint32_t call,
-				    uint64_t most, uint32_t mapped)
+				    uint64_t most, uint32_t mapped, uint32_t in_places)
 {
 	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
 	int32_t *in = b->in[mapped >> rank & 1], *out = b->out[mapped >> rank & 1];
-	uint64_t to[16], from[16], at = 0;
+	uint64_t to[16], from[16], at;
 
+	if (in_places >> rank & 1)
+		in = out;
+	RB_TRY(rubato_set_algorithm(comm, "alltoallv", "direct"));
 	for (uint32_t r = 0; r < n; r++) {
-		to[r] = block(call, rank, r, most);
-		from[r] = block(call, r, rank, most);
-		for (uint64_t i = 0; i < to[r]; i++)
-			in[at++] = value(call, rank * n + r, i);
+		bool even = in_places != 0; /* As much one way as the other. */
+		uint32_t low = r < rank ? r : rank, high = r < rank ? rank : r;
+
+		to[r] = block(call, even ? low : rank, even ? high : r, most);
+		from[r] = block(call, even ? low : r, even ? high : rank, most);
 	}
-	RB_TRY(rubato_alltoallv(comm, in, to, NULL, out, from, NULL, RUBATO_INT32));
-	at = 0;
-	for (uint32_t r = 0; r < n; r++)
-		for (uint64_t i = 0; i < from[r]; i++)
-			EXPECT(out[at++] == value(call, r * n + rank, i));
+	for (uint32_t turn = 0; turn < 2; turn++) {
+		at = 0;
+		for (uint32_t r = 0; r < n; r++)
+			for (uint64_t i = 0; i < to[r]; i++)
+				in[at++] = value(call + turn, rank * n + r, i);
+		RB_TRY(rubato_alltoallv(comm, in, to, NULL, out, from, NULL, RUBATO_INT32));
+		at = 0;
+		for (uint32_t r = 0; r < n; r++)
+			for (uint64_t i = 0; i < from[r]; i++)
+				EXPECT(out[at++] == value(call + turn, r * n + rank, i));
+	}
 	return RUBATO_OK;
 }
 
@@ -281,8 +292,9 @@ static rubato_status other_call(rubato_comm *comm, const struct buffers *b, stru
 		return persistent_call(comm, b, call);
 	if (which == 1)
 		return rubato_barrier(comm);
-	if (which == 2)
-		return alltoallv_call(comm, b, call, most, sets);
+	if (which == 2 || which == 4)
+		return alltoallv_call(comm, b, call, most, sets,
+				      which == 4 ? (uint32_t)rb_rng_below(rng, 1u << n) : 0);
 	if (which == 3)
 		return scatterv_call(comm, b, call, most, (sets >> rubato_rank(comm) & 1) != 0);
 	return RUBATO_OK;
@@ -427,6 +439,19 @@ START_TEST(results_are_right_whoever_goes_ahead)
 }
 END_TEST
 
+/* Of many chunks none go ahead, of one chunk some. */
+START_TEST(results_are_right_in_small_chunks)
+{
+	struct calls calls = { 3, 60 };
+	rubato_status err;
+
+	ck_assert_int_eq(setenv("RUBATO_CHUNK", "256", 1), 0);
+	err = local_run(4, transports, calls_main, &calls, NULL);
+	ck_assert_int_eq(unsetenv("RUBATO_CHUNK"), 0);
+	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
+}
+END_TEST
+
 START_TEST(of_many_ranks_none_goes_ahead)
 {
 	struct calls calls = { 1, 20 };
@@ -447,6 +472,7 @@ int main(void)
 	tcase_add_test(tc, what_it_reads_is_still_there_when_scratch_grows);
 	tcase_add_test(tc, who_has_no_room_does_not_go_ahead);
 	tcase_add_test(tc, results_are_right_whoever_goes_ahead);
+	tcase_add_test(tc, results_are_right_in_small_chunks);
 	tcase_add_test(tc, of_many_ranks_none_goes_ahead);
 	return check_main("ahead", tc);
 }
