@@ -436,6 +436,39 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 	return crowded ? us * flooded(facts, a, work) : us;
 }
 
+static double crowd_of(const struct rb_choice_facts *facts)
+{
+	return facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
+}
+
+/* Within a node. */
+static double phase_us(const struct rb_choice_facts *facts)
+{
+	double turn_us = facts->node.turn_us > 0 ? facts->node.turn_us : TURN_US;
+	double near_us = facts->node.latency_us > 0 ? facts->node.latency_us : PHASE_US;
+	double crowd = crowd_of(facts);
+
+	return near_us + (crowd > 1 ? turn_us * crowd : 0);
+}
+
+static double message_us(const struct rb_choice_facts *facts)
+{
+	if (is_measured(facts))
+		return facts->network.message_us;
+	if (has_network(facts))
+		return NETWORK_MESSAGE_US;
+	return facts->node.message_us > 0 ? facts->node.message_us : MESSAGE_US;
+}
+
+/* What ranks pay who ask each other where their buffers lie, to learn that they are not mapped. */
+static double exchange_us(const struct rb_choice_facts *facts)
+{
+	double crowd = crowd_of(facts) > 1 ? crowd_of(facts) : 1;
+	double messages = 2.0 * (facts->rank_count - 1) * MAPPED_MESSAGES * crowd;
+
+	return EXCHANGE_PHASES * phase_us(facts) + messages * message_us(facts);
+}
+
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			 uint64_t count, uint32_t element_bytes)
 {
@@ -444,19 +477,11 @@ static double predict_us(const struct rb_choice_facts *facts, const struct rb_al
 				  (double)chunk_elements(facts, a, count, element_bytes) *
 					  element_bytes);
 	struct work work = work_of(facts, a, count, element_bytes);
-	double crowd = facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
-	double turn_us = facts->node.turn_us > 0 ? facts->node.turn_us : TURN_US;
-	double near_us = facts->node.latency_us > 0 ? facts->node.latency_us : PHASE_US;
-	double phase_us = near_us + (crowd > 1 ? turn_us * crowd : 0);
-	double message_us = is_measured(facts)           ? facts->network.message_us
-			    : has_network(facts)         ? NETWORK_MESSAGE_US
-			    : facts->node.message_us > 0 ? facts->node.message_us
-							 : MESSAGE_US;
-	double core_us = work.messages * message_us + memory_us(facts, a, &work);
+	double core_us = work.messages * message_us(facts) + memory_us(facts, a, &work);
 
 	if (has_network(facts))
-		return network_us(facts, a, &work, phase_us, core_us);
-	return work.phases * phase_us + core_us;
+		return network_us(facts, a, &work, phase_us(facts), core_us);
+	return work.phases * phase_us(facts) + core_us;
 }
 
 static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
@@ -530,6 +555,30 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 		}
 	}
 	return best;
+}
+
+#define WITHOUT_BUFFERS (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT)
+
+/*
+ * The cheapest, but that in mapped buffers only where it gains what it costs those whose buffers
+ * are not mapped, as most are: nobody knows before they have told each other. Where these take a
+ * way through mapped scratch, they tell each other anyway.
+ */
+static int best_for_any(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
+			uint32_t element_bytes, double *us)
+{
+	double other_us = 0;
+	int best = cheapest(facts, kind, count, element_bytes, 0, us), other;
+
+	if (best < 0 || rb_algorithms[best].by_node ||
+	    !(rb_algorithms[best].flags & RB_SCHEDULE_MAPPED_BUFFERS))
+		return best;
+	other = cheapest(facts, kind, count, element_bytes, WITHOUT_BUFFERS, &other_us);
+	if (other < 0 || rb_algorithms[other].flags & MAPPED ||
+	    other_us - *us >= exchange_us(facts))
+		return best;
+	*us = other_us;
+	return other;
 }
 
 /* Whether a rank's block is its own by the operation's meaning: nothing may be padded then. */
@@ -640,7 +689,7 @@ static __attribute__((noinline)) rubato_status choose(const struct rb_choice_fac
 	if (forced >= 0)
 		us = predict_us(facts, &rb_algorithms[forced], count, element_bytes);
 	else
-		index = cheapest(facts, kind, count, element_bytes, 0, &us);
+		index = best_for_any(facts, kind, count, element_bytes, &us);
 	if (index < 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "no algorithm for %s on %u ranks",
 			       rb_kind_name(kind), facts->rank_count);
@@ -650,8 +699,7 @@ static __attribute__((noinline)) rubato_status choose(const struct rb_choice_fac
 	if (a->staged != NULL)
 		staged = rb_algorithm_find(kind, a->staged);
 	else if (a->flags & RB_SCHEDULE_MAPPED_BUFFERS)
-		staged = cheapest(facts, kind, count, element_bytes,
-				  RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT, &staged_us);
+		staged = cheapest(facts, kind, count, element_bytes, WITHOUT_BUFFERS, &staged_us);
 
 	if (staged < 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
