@@ -149,6 +149,9 @@ struct rb_endpoint {
 	/* From connect_some() until who opened it has chosen it: another one may be better. Then a
 	 * way that fails is not made up for. */
 	bool on_trial;
+	/* Set by who opened it once operations have failed: peers that have not heard of that may
+	 * still read what it allocated, so region_drop leaves that as it is until close. */
+	bool failed;
 	/* Set before close(abort), for the peers: over whom, + 1 (0: nobody), and what else there
 	 * is to say (RB_LAST_WORDS_BYTES; NULL: nothing). */
 	uint32_t blames;

@@ -392,6 +392,8 @@ void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char
 	(void)snprintf(engine->poison_text, sizeof(engine->poison_text), "%s", text);
 	RB_LOG(RB_LOG_INFO, "rank %u: poisoned (%s): %s", engine->rank, rubato_status_name(status),
 	       text);
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		engine->endpoints[i]->failed = true;
 	for (struct rb_poller *p = engine->pollers; p != NULL; p = p->next)
 		if (p->ops->poisoned != NULL)
 			p->ops->poisoned(engine, p, status, text);
@@ -417,10 +419,8 @@ void rb_engine_enter(struct rb_engine *engine)
 		rb_futex_wake(&engine->hand_over.taken, UINT32_MAX);
 }
 
-/*
- * The lock is not fair: who drops it and takes it again is faster than who must first wake up.
- * So stay away until one of those that want it has had it.
- */
+/* The lock is not fair: who drops it and takes it again is faster than who must first wake up.
+ * So stay away until one of those that want it has had it. */
 bool rb_engine_hand_over(struct rb_engine *engine)
 {
 	uint32_t seen = atomic_load_explicit(&engine->hand_over.taken, memory_order_relaxed);

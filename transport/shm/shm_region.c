@@ -45,8 +45,11 @@ static void region_unlink(struct rb_shm_endpoint *ep, struct rb_shm_region *regi
 
 static void heap_give(struct rb_shm_endpoint *ep, uint64_t offset)
 {
-	uint64_t size_bytes = rb_shm_heap_give(&ep->heap, offset);
+	uint64_t size_bytes;
 
+	if (ep->base.failed)
+		return;
+	size_bytes = rb_shm_heap_give(&ep->heap, offset);
 	RB_ASSERT(size_bytes > 0);
 	if (fallocate(ep->segment->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 		      (off_t)(ep->segment->layout.heap + offset), (off_t)size_bytes) != 0)

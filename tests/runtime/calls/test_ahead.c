@@ -47,11 +47,11 @@ static void nap(uint32_t us)
 static struct {
 	void *page; /* Where the slow rank may not write yet. */
 	size_t page_bytes;
-	_Atomic bool stalled, in_vain;
+	_Atomic bool stalled, gone, in_vain;
 } slow;
 
 /* Rank 1 is where it writes what it reads in rank 0's slots: it waits until rank 0 has filled its
- * slots for the next call. */
+ * slots for the next call, or is gone. */
 static void stall(int signal_number, siginfo_t *info, void *context)
 {
 	(void)signal_number;
@@ -60,7 +60,7 @@ static void stall(int signal_number, siginfo_t *info, void *context)
 	    (char *)info->si_addr >= (char *)slow.page + slow.page_bytes)
 		abort();
 	atomic_store(&slow.stalled, true);
-	for (uint32_t ms = 0; atomic_load(&copied[0]) < 2; ms++) {
+	for (uint32_t ms = 0; atomic_load(&copied[0]) < 2 && !atomic_load(&slow.gone); ms++) {
 		if (ms == STALL_MS) {
 			atomic_store(&slow.in_vain, true);
 			break;
@@ -91,7 +91,32 @@ static rubato_status slow_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
-static void slow_run(uint32_t later_words)
+/* Rank 0 goes when its call is over. */
+static rubato_status gone_main(rubato_comm *comm, void *arg)
+{
+	static int32_t in[2][WORDS], plain[2 * WORDS];
+	uint32_t rank = rubato_rank(comm);
+	int32_t *out = rank == 1 ? slow.page : plain;
+	rubato_status err;
+
+	(void)arg;
+	RB_TRY(rubato_set_algorithm(comm, "allgather", "staged"));
+	for (uint32_t i = 0; i < WORDS; i++)
+		in[rank][i] = (int32_t)(2 * i + rank);
+	err = rubato_allgather(comm, in[rank], out, WORDS, RUBATO_INT32);
+	EXPECT(err == RUBATO_OK || (rank == 1 && err == RUBATO_ERR_PEER));
+	for (uint32_t i = 0; err == RUBATO_OK && i < 2 * WORDS; i++)
+		EXPECT(out[i] == (int32_t)(2 * (i % WORDS) + i / WORDS));
+	(void)rubato_abort(comm);
+	(void)rubato_finalize(comm);
+	if (rank == 0)
+		atomic_store(&slow.gone, true);
+	return RUBATO_OK;
+}
+
+static void slow_run(rubato_status (*run)(uint32_t, const struct rb_transport_ops *const *,
+					  local_main, void *, rubato_status *),
+		     local_main rank_main, void *arg, uint32_t calls)
 {
 	struct sigaction action = { .sa_sigaction = stall, .sa_flags = SA_SIGINFO }, before;
 	rubato_status err;
@@ -100,25 +125,36 @@ static void slow_run(uint32_t later_words)
 	slow.page = mmap(NULL, slow.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ck_assert_ptr_ne(slow.page, MAP_FAILED);
 	ck_assert_int_eq(sigaction(SIGSEGV, &action, &before), 0);
-	err = local_run(2, transports, slow_main, &later_words, NULL);
+	err = run(2, transports, rank_main, arg, NULL);
 	ck_assert_int_eq(sigaction(SIGSEGV, &before, NULL), 0);
 	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
 	ck_assert(atomic_exchange(&slow.stalled, false));
 	ck_assert(!atomic_load(&slow.in_vain));
-	ck_assert_uint_eq(atomic_exchange(&copied[0], 0), 4);
-	ck_assert_uint_eq(atomic_exchange(&copied[1], 0), 4);
+	ck_assert_uint_eq(atomic_exchange(&copied[0], 0), calls);
+	ck_assert_uint_eq(atomic_exchange(&copied[1], 0), calls);
 	ck_assert_int_eq(munmap(slow.page, slow.page_bytes), 0);
 }
 
 START_TEST(what_a_slow_rank_reads_is_still_there)
 {
-	slow_run(WORDS);
+	uint32_t words = WORDS;
+
+	slow_run(local_run, slow_main, &words, 4);
 }
 END_TEST
 
 START_TEST(what_it_reads_is_still_there_when_scratch_grows)
 {
-	slow_run(MORE_WORDS);
+	uint32_t words = MORE_WORDS;
+
+	slow_run(local_run, slow_main, &words, 4);
+}
+END_TEST
+
+START_TEST(what_it_reads_is_still_there_when_its_owner_is_gone)
+{
+	slow_run(local_run_raw, gone_main, NULL, 1);
+	atomic_store(&slow.gone, false);
 }
 END_TEST
 
@@ -470,6 +506,7 @@ int main(void)
 	tcase_set_timeout(tc, 250);
 	tcase_add_test(tc, what_a_slow_rank_reads_is_still_there);
 	tcase_add_test(tc, what_it_reads_is_still_there_when_scratch_grows);
+	tcase_add_test(tc, what_it_reads_is_still_there_when_its_owner_is_gone);
 	tcase_add_test(tc, who_has_no_room_does_not_go_ahead);
 	tcase_add_test(tc, results_are_right_whoever_goes_ahead);
 	tcase_add_test(tc, results_are_right_in_small_chunks);
