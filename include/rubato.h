@@ -298,7 +298,7 @@ RUBATO_API uint32_t rubato_processor_limit(void);
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_alloc(rubato_comm *comm, size_t size_bytes,
 						       void **memory);
 /* Errors: ARGUMENT when `memory` is not from rubato_alloc, or an operation in flight works there.
- * NULL is fine. */
+ * NULL is fine. Once the communicator has failed, the memory goes with rubato_finalize. */
 RUBATO_API rubato_status rubato_free(rubato_comm *comm, void *memory);
 
 /*
