@@ -186,7 +186,7 @@ static struct rb_call allgatherv(const void *in, void *out, const uint64_t *coun
 				  0,
 				  type,
 				  RUBATO_SUM,
-				  .shape = { counts, offsets, NULL, NULL, 0 } };
+				  .shape = { .counts = counts, .offsets = offsets } };
 }
 
 rubato_status rubato_allgatherv(rubato_comm *comm, const void *in, void *out,
@@ -215,7 +215,7 @@ static struct rb_call reduce_scatterv(const void *in, void *out, const uint64_t 
 				  0,
 				  type,
 				  op,
-				  .shape = { counts, offsets, NULL, NULL, 0 } };
+				  .shape = { .counts = counts, .offsets = offsets } };
 }
 
 rubato_status rubato_reduce_scatterv(rubato_comm *comm, const void *in, void *out,
@@ -247,8 +247,10 @@ static struct rb_call alltoallv(const void *in, const uint64_t *send_counts,
 				  0,
 				  type,
 				  RUBATO_SUM,
-				  .shape = { send_counts, send_offsets, receive_counts,
-					     receive_offsets, 0 } };
+				  .shape = { .counts = send_counts,
+					     .offsets = send_offsets,
+					     .out_counts = receive_counts,
+					     .out_offsets = receive_offsets } };
 }
 
 rubato_status rubato_alltoallv(rubato_comm *comm, const void *in, const uint64_t *send_counts,
