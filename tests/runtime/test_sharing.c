@@ -233,6 +233,14 @@ static rubato_status together_open(const struct rb_transport_options *options,
 	return RUBATO_OK;
 }
 
+static const struct rb_transport_ops *together_transport(void)
+{
+	together_shm = rb_transport_shm;
+	together_shm.open = together_open;
+	together_shm.processor = together_processor;
+	return &together_shm;
+}
+
 struct together {
 	uint64_t tries[2], moves[2];
 	_Atomic uint32_t lies; /* The transport said another processor than theirs. */
@@ -289,12 +297,9 @@ static rubato_status together_main(rubato_comm *comm, void *arg)
 
 static void together(struct together *out)
 {
-	static const struct rb_transport_ops *const shm[] = { &together_shm, NULL };
+	const struct rb_transport_ops *const shm[] = { together_transport(), NULL };
 	rubato_status status[2];
 
-	together_shm = rb_transport_shm;
-	together_shm.open = together_open;
-	together_shm.processor = together_processor;
 	/* Only sleeps of at most twice the time of polls count. Under ThreadSanitizer a turn of the
 	 * other alone takes longer than that, where wake-ups say how long polls last: after polls
 	 * of 80 us most sleeps took 160 to 320, and a try was a matter of luck. */
@@ -351,26 +356,33 @@ static rubato_status crowd_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
-START_TEST(more_ranks_than_cores_are_as_many_on_each)
+/* On two processors; false: there are not two. */
+static bool crowd_run(const struct rb_transport_ops *transport, local_main rank_main,
+		      struct crowd *seen)
 {
-	static const struct rb_transport_ops *const shm[] = { &together_shm, NULL };
-	struct crowd seen = { .share = 0 };
+	const struct rb_transport_ops *const shm[] = { transport, NULL };
 	rubato_status status[CROWD];
 	cpu_set_t before, both;
 	uint32_t two[2];
 
 	if (!processors(two))
-		return;
+		return false;
 	ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
 	CPU_ZERO(&both);
 	CPU_SET(two[0], &both);
 	CPU_SET(two[1], &both);
 	ck_assert_int_eq(sched_setaffinity(0, sizeof(both), &both), 0);
-	together_shm = rb_transport_shm;
-	together_shm.open = together_open;
-	together_shm.processor = together_processor;
-	ck_assert_int_eq(local_run(CROWD, shm, crowd_main, &seen, status), RUBATO_OK);
+	ck_assert_int_eq(local_run(CROWD, shm, rank_main, seen, status), RUBATO_OK);
 	ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
+	return true;
+}
+
+START_TEST(more_ranks_than_cores_are_as_many_on_each)
+{
+	struct crowd seen = { .share = 0 };
+
+	if (!crowd_run(together_transport(), crowd_main, &seen))
+		return;
 	ck_assert(seen.share == CROWD / 2 || seen.share == CROWD); /* One core has both. */
 	for (uint32_t r = 0; r < CROWD; r++)
 		ck_assert_msg((seen.tries[r] > 0) == (r >= seen.share), "rank %u: %llu tries", r,
@@ -406,21 +418,10 @@ static rubato_status kept_main(rubato_comm *comm, void *arg)
 
 START_TEST(none_tries_to_go_where_it_may_not)
 {
-	static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
 	struct crowd seen = { .share = 0 };
-	rubato_status status[CROWD];
-	cpu_set_t before, both;
-	uint32_t two[2];
 
-	if (!processors(two))
+	if (!crowd_run(&rb_transport_shm, kept_main, &seen))
 		return;
-	ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
-	CPU_ZERO(&both);
-	CPU_SET(two[0], &both);
-	CPU_SET(two[1], &both);
-	ck_assert_int_eq(sched_setaffinity(0, sizeof(both), &both), 0);
-	ck_assert_int_eq(local_run(CROWD, shm, kept_main, &seen, status), RUBATO_OK);
-	ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
 	for (uint32_t r = 0; r < CROWD; r++)
 		ck_assert_msg(seen.tries[r] == 0, "rank %u: %llu tries", r,
 			      (unsigned long long)seen.tries[r]);
@@ -457,24 +458,10 @@ static rubato_status computing_main(rubato_comm *comm, void *arg)
 
 START_TEST(a_progress_thread_stays)
 {
-	static const struct rb_transport_ops *const shm[] = { &together_shm, NULL };
 	struct crowd seen = { .share = 0 };
-	rubato_status status[CROWD];
-	cpu_set_t before, both;
-	uint32_t two[2];
 
-	if (!processors(two))
+	if (!crowd_run(together_transport(), computing_main, &seen))
 		return;
-	ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
-	CPU_ZERO(&both);
-	CPU_SET(two[0], &both);
-	CPU_SET(two[1], &both);
-	ck_assert_int_eq(sched_setaffinity(0, sizeof(both), &both), 0);
-	together_shm = rb_transport_shm;
-	together_shm.open = together_open;
-	together_shm.processor = together_processor;
-	ck_assert_int_eq(local_run(CROWD, shm, computing_main, &seen, status), RUBATO_OK);
-	ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
 	ck_assert_uint_eq(seen.tries[CROWD - 1], 0);
 }
 END_TEST
