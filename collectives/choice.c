@@ -599,7 +599,7 @@ static const char *reason(const struct rb_algorithm *a, bool forced)
 	if (a->flags & RB_SCHEDULE_MAPPED_BUFFERS)
 		return "peers' buffers are mapped: no copies";
 	if (a->flags & RB_SCHEDULE_MAPPED_SCRATCH)
-		return "peers' scratch is mapped: two phases";
+		return "peers' scratch is mapped: few phases";
 	return a->blocks != RB_BLOCKS_ONE ? "fewest bytes moved" : "fewest phases and messages";
 }
 
