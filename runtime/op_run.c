@@ -200,27 +200,35 @@ static void scratch_take(struct rubato_op *op)
  * will be asked for: some buffer of its own is not mapped, or none need be. */
 static void ahead_go(struct rubato_op *op)
 {
-	const struct rb_engine *engine = &op->comm->engine;
+	struct rb_executor *executor = op->comm->engine.executor;
 	const struct rb_plan *plan = ahead_plan(op);
 	const struct rb_span *spans;
 	void *base[RB_BUFFER_COUNT];
 	uint64_t sizes[RB_BUFFER_COUNT];
 
-	/* In virtual time nobody would pay for the copies. */
 	if (plan == NULL || !plan->is_short || op->device.executor != NULL ||
-	    rb_engine_time_is_virtual(engine) || !rb_exchange_is_staged(op))
+	    executor->ops->now == NULL || !rb_exchange_is_staged(op))
 		return;
 	rb_op_buffers(op, base, sizes);
 	spans = plan->schedule.spans;
 	for (uint32_t s = 0; s < plan->schedule.step_count; s++) {
 		const struct rb_step *step = &plan->schedule.steps[s];
-		uint64_t bytes = plan->range[s] * plan->key.element_bytes;
+		const void *from;
 
-		if (step->kind == RB_STEP_COPY && step->flags & RB_STEP_AHEAD && bytes > 0)
-			memcpy((uint8_t *)base[spans[step->to].buffer] + plan->span_first[step->to],
-			       (uint8_t *)base[spans[step->from].buffer] +
-				       plan->span_first[step->from],
-			       bytes);
+		if (step->kind != RB_STEP_COPY || !(step->flags & RB_STEP_AHEAD) ||
+		    plan->range[s] == 0)
+			continue;
+		from = (uint8_t *)base[spans[step->from].buffer] + plan->span_first[step->from];
+
+		const struct rb_reduce copy = {
+			.type = RUBATO_UINT8,
+			.to = (uint8_t *)base[spans[step->to].buffer] + plan->span_first[step->to],
+			.from = &from,
+			.from_count = 1,
+			.count = plan->range[s] * plan->key.element_bytes,
+		};
+
+		executor->ops->now(executor, &copy, 1);
 	}
 	rb_exchange_ahead(op);
 }

@@ -212,9 +212,20 @@ static struct rb_work *timed_poll(struct rb_executor *executor)
 	return list;
 }
 
+static void timed_now(struct rb_executor *executor, const struct rb_reduce *r,
+		      uint32_t element_bytes)
+{
+	struct host *host = (struct host *)executor;
+	struct rb_work work = { .reduce = *r, .element_bytes = element_bytes };
+
+	timed_slice(host, &work, r->count);
+	work_charge(host, &work, r->count);
+}
+
 static const struct rb_executor_ops timed_ops = {
 	.name = "host",
 	.start = timed_start,
+	.now = timed_now,
 	.poll = timed_poll,
 	.cancel = host_cancel,
 	.busy = host_busy,

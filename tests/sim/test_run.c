@@ -393,6 +393,65 @@ START_TEST(chance_goes_on_from_a_mark)
 }
 END_TEST
 
+/* ---- Ahead of the exchange (RB_STEP_AHEAD) ---- */
+
+#define BLOCK_BYTES 70000u
+#define CALLS 3u
+#define MEETING_NS (100u + 2 * 2 * 24) /* Both ends copy a record of 24 bytes. */
+
+struct gathers {
+	uint64_t block_bytes;
+	uint64_t ns[2][CALLS]; /* That each call took. */
+	uint64_t wrong;
+};
+
+static rubato_status gather_calls(rubato_comm *comm, void *arg)
+{
+	struct gathers *g = arg;
+	uint32_t me = rubato_rank(comm);
+	uint8_t *in = malloc(BLOCK_BYTES), *out = malloc(2 * BLOCK_BYTES);
+	rubato_status err = rubato_set_algorithm(comm, "allgather", "staged");
+
+	ck_assert(in != NULL && out != NULL);
+	for (uint32_t i = 0; i < CALLS && err == RUBATO_OK; i++) {
+		uint64_t begin_ns = rubato_now(comm);
+
+		memset(in, (int)(10 * i + me + 1), g->block_bytes);
+		err = rubato_allgather(comm, in, out, g->block_bytes, RUBATO_UINT8);
+		g->ns[me][i] = rubato_now(comm) - begin_ns;
+		for (uint64_t k = 0; k < 2 * g->block_bytes; k++)
+			g->wrong += out[k] != 10 * i + k / g->block_bytes + 1;
+	}
+	free(in);
+	free(out);
+	return err;
+}
+
+/* Each copies its part into its slots, meets the other, and copies both parts out: a byte takes 2
+ * ns. What does not go ahead meets twice, with what says that the slots are full. */
+START_TEST(who_goes_ahead_pays_for_it_and_meets_once)
+{
+	static const uint64_t blocks[] = { 4, 10000, BLOCK_BYTES };
+	static const uint64_t meetings[] = { 1, 1, 2 };
+	struct gathers g = { .block_bytes = blocks[_i] }, again = g;
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result, empty, same;
+
+	options.rank_count = options.ranks_per_node = 2;
+	options.node_latency_ns = 100;
+	options.costs.core_bandwidth = 1e9;
+	ck_assert_int_eq(rubato_sim_run(&options, gather_calls, &g, &result), RUBATO_OK);
+	ck_assert_int_eq(rubato_sim_run(&options, gather_calls, &again, &same), RUBATO_OK);
+	ck_assert_uint_eq(result.trace_hash, same.trace_hash);
+	again.block_bytes = 0;
+	ck_assert_int_eq(rubato_sim_run(&options, gather_calls, &again, &empty), RUBATO_OK);
+	ck_assert_uint_eq(g.wrong, 0);
+	for (uint32_t i = 0; i < 2 * CALLS; i++)
+		ck_assert_uint_eq(g.ns[i % 2][i / 2], MEETING_NS + 3 * 2 * blocks[_i]);
+	ck_assert_uint_eq(result.messages - empty.messages, 2 * CALLS * (meetings[_i] - 1));
+}
+END_TEST
+
 START_TEST(nonsense_is_refused)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
@@ -419,6 +478,7 @@ int main(void)
 	tcase_add_test(tc, a_frozen_rank_delays_and_harms_nothing);
 	tcase_add_test(tc, a_deadline_passes_in_virtual_time);
 	tcase_add_test(tc, chance_goes_on_from_a_mark);
+	tcase_add_loop_test(tc, who_goes_ahead_pays_for_it_and_meets_once, 0, 3);
 	tcase_add_test(tc, nonsense_is_refused);
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
