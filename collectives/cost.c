@@ -130,6 +130,14 @@ static double ahead_of(const struct model *m, bool far, double bytes)
 	return far && m->piece > 0 ? smaller(first, m->piece) : first;
 }
 
+/* And the last one: who receives has taken in the others by then. */
+static double final_of(const struct model *m, double bytes)
+{
+	double first = first_of(m, bytes), rest = m->piece > 0 ? fmod(first, m->piece) : 0;
+
+	return first > m->piece && rest > 0 ? rest : ahead_of(m, true, bytes);
+}
+
 static double pieces_of(const struct model *m, double bytes)
 {
 	return m->piece > 0 && bytes > m->piece && !m->put ? ceil(bytes / m->piece) : 1;
@@ -266,7 +274,8 @@ static double star_us(const struct model *m, double bytes, double moved, bool ge
 	double far = m->far * end_at(m, true, bytes, m->alone);
 	double near = m->near * end_at(m, false, bytes, m->alone);
 	double own = moved * m->alone + (moved > 0 ? m->work : 0);
-	double wire = m->far * bytes * m->wire, begin = one + m->latency + first * m->wire;
+	double wire = m->far * bytes * m->wire;
+	double begin = end_at(m, true, final_of(m, bytes), m->alone) + m->latency + first * m->wire;
 	double last = own / chunks_of(m, bytes);
 	bool beside = m->near > 0 && (gets || (m->eager > 0 && first_of(m, bytes) > m->eager));
 	double cpu = beside ? larger(near_start_us(m, bytes) + far + near + own, begin + far + last)

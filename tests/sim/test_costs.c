@@ -393,13 +393,16 @@ START_TEST(processors_pay_for_messages)
 		/* of two pieces one as the other comes, if it can be; */
 		{ 0, 130000, 0, 130200, 130200 + 65000 + 1000 + 100 + 65000, 0 },
 		{ 0, 130000, 1000000, 130200, 1000000 + 100 + 130000, 0 },
-		/* within a node both are copied twice, instead of on a link, large ones by both */
+		/* within a node all are copied twice, instead of on a link, */
 		{ 2, 500, 0, 510, 510 + 100 + 520, 0 },
-		/* ends at once; */
-		{ 2, LARGE_BYTES, 0, 310 + LARGE_BYTES, 310 + 20 + LARGE_BYTES, 0 },
-		/* sharing memory: 20 ns alone (40 bytes), then half. */
-		{ 2, LARGE_BYTES, 0, 330 + 79960, 330 + 79960 + 20, 2e9 },
-		/* and of the longest each makes half of one copy. */
+		/* of two pieces the first one while the second is filled: for 7234 ns, */
+		{ 2, LARGE_BYTES, 0, 40010, 40110 + 20 + LARGE_BYTES - 7234, 0 },
+		/* half as fast, since two share memory; not before there is a receive; */
+		{ 2, LARGE_BYTES, 0, 40010, 40110 + 20 + 36383, 2e9 },
+		{ 2, LARGE_BYTES, 40100, 40010, 40110 + 20 + LARGE_BYTES - 10, 0 },
+		/* the longest are asked for, and each makes half of one copy. */
+		{ 2, 131071, 0, 131081, 131181 + 20 + 32767, 0 },
+		{ 2, 131072, 0, 310 + 65536, 310 + 20 + 65536, 0 },
 		{ 2, 200000, 0, 310 + 100000, 310 + 20 + 100000, 0 },
 	};
 	const struct passing *row = &rows[_i];
@@ -872,7 +875,7 @@ int main(void)
 	tcase_add_test(tc, the_crashed_move_nothing);
 	tcase_add_loop_test(tc, the_frozen_go_on_when_they_thaw, 0, 2);
 	tcase_add_test(tc, the_count_of_what_was_moved_may_wrap);
-	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 9);
+	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 11);
 	tcase_add_loop_test(tc, long_messages_leave_on_credit, 0, 7);
 	tcase_add_test(tc, credit_is_a_pairs_and_comes_back);
 	tcase_add_test(tc, a_processor_takes_one_message_after_the_other);

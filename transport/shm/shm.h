@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "base/sync.h"
 #include "transport/match.h"
+#include "transport/shm_pieces.h"
 #include "transport/transport.h"
 
 #define RB_SHM_VERSION 9u
@@ -25,12 +26,6 @@
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
 #define RB_SHM_INLINE_MAX (RB_SHM_CELL_PAYLOAD + 7 * RB_SHM_CHAIN_PAYLOAD)
-#define RB_SHM_BULKS 8u          /* Buffers of a sender to a receiver. */
-#define RB_SHM_BULK_BYTES 32768u /* Guess: half of a small first-level cache. */
-#define RB_SHM_EAGER_MAX (RB_SHM_BULKS * RB_SHM_BULK_BYTES)
-/* Measured, docs/performance.md, "Plain buffers": from here on a kernel that copies fast beats
- * them. */
-#define RB_SHM_ATTACH_BYTES_MIN 131072u
 #define RB_SHM_ARRIVAL_BYTES 256u           /* Charged for each message besides its payload. */
 #define RB_SHM_JOINTS 16u                   /* Messages of a pair that both ends copy at once. */
 #define RB_SHM_PAGE 4096u                   /* Granularity of the heap. */
@@ -38,12 +33,6 @@
 #define RB_SHM_HEAP_MAX (UINT64_C(1) << 45) /* Of all ranks together: they share 2^47. */
 
 /* ---- In shared memory ---- */
-
-/* Of so many bytes what goes into the next bulk buffer. */
-static inline size_t rb_shm_piece(size_t left)
-{
-	return left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES;
-}
 
 enum rb_shm_cell_kind {
 	RB_SHM_NONE,

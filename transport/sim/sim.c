@@ -19,6 +19,7 @@
 #include "base/wire.h"
 #include "transport/sim/sim_cluster_inside.h"
 #include "transport/sim/sim_device.h"
+#include "transport/sim/sim_net_inside.h"
 #include "transport/sim/sim_way.h"
 
 #define PAGE 4096
@@ -514,7 +515,7 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r, 
 {
 	struct rb_sim_process *process = endpoint_of(ep)->process;
 	const rubato_sim_costs *costs = &process->cluster->options.costs;
-	uint64_t begin_ns = rb_sim_process_now(process), pieces;
+	uint64_t begin_ns = rb_sim_process_now(process), took_ns, pieces;
 	struct charge charge = { 0, 0, 0 };
 	bool near;
 
@@ -522,7 +523,7 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r, 
 		return begin_ns;
 	near = is_near(ep, r);
 	pieces = is_put ? 1 : rb_sim_pieces(near, r->size_bytes);
-	charge.busy_ns = (double)(pieces * (near ? costs->node_send_ns : costs->send_ns));
+	charge.busy_ns = (double)(near ? costs->node_send_ns : pieces * costs->send_ns);
 	if (near && is_put)
 		copy_charge(process, process, put_target(r), r->buffer, r->size_bytes, &charge);
 	else if (near && r->size_bytes <= RB_SIM_NODE_EAGER_BYTES_MAX)
@@ -530,7 +531,10 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r, 
 	else if (!near && (!is_put || r->size_bytes <= RB_SIM_PUT_COPY_BYTES_MAX))
 		charge.bytes += 2 * (uint64_t)r->size_bytes;
 	charge_pay(process, &charge);
-	return begin_ns + (rb_sim_process_now(process) - begin_ns) / pieces;
+	took_ns = rb_sim_process_now(process) - begin_ns;
+	if (near && pieces > 1)
+		return begin_ns + took_ns * RB_SHM_BULK_BYTES / r->size_bytes;
+	return begin_ns + took_ns / pieces;
 }
 
 /* Of a message in pieces, who had nothing else to do has copied all but the last as they came. */
@@ -548,6 +552,31 @@ static uint64_t copied_meanwhile(struct rb_endpoint *ep, const struct rb_request
 	ns = fmin(fmin(came_ns, charge->quiet_ns), all_ns);
 	charge->quiet_ns -= ns;
 	return (uint64_t)(ns * rate);
+}
+
+/*
+ * Adds the copy of what has come from within the node. Of several pieces, who had nothing else to
+ * do, on another core than the sender's, has copied all but the last as they came.
+ */
+static void near_charge(struct rb_sim_process *process, const struct rb_sim_process *peer,
+			const struct rb_request *r, uint64_t bytes, struct charge *charge)
+{
+	uint64_t before = r->size_bytes - rb_sim_last_piece_bytes(true, r->size_bytes);
+	double rate = rb_sim_rate_least(process), all_ns, ns = 0;
+	struct charge copy = { 0, 0, 0 };
+
+	copy_charge(process, peer, r->buffer, NULL, bytes, &copy);
+	all_ns = copy.busy_ns + (rate > 0 ? (double)copy.bytes / rate : 0);
+	if (before > 0 && all_ns > 0 && (process->core == NULL || process->core != peer->core))
+		ns = fmin(fmin((double)r->backend[RB_SIM_CAME_NS], charge->quiet_ns),
+			  all_ns * (double)before / (double)r->size_bytes);
+	charge->quiet_ns -= ns;
+	if (ns > 0) {
+		copy.busy_ns *= 1 - ns / all_ns;
+		copy.bytes = (uint64_t)((double)copy.bytes * (1 - ns / all_ns) + 0.5);
+	}
+	charge->busy_ns += copy.busy_ns;
+	charge->bytes += copy.bytes;
 }
 
 /* Adds what it costs to have completed. */
@@ -569,10 +598,10 @@ static void done_charge(struct rb_endpoint *ep, const struct rb_request *r, stru
 		charge->bytes += 2 * (uint64_t)r->size_bytes - copied_meanwhile(ep, r, charge);
 		return;
 	}
-	bytes = r->size_bytes / (r->size_bytes < RB_SIM_NODE_ATTACH_BYTES_MIN ? 1 : 2);
+	bytes = r->size_bytes / (r->size_bytes <= RB_SIM_NODE_EAGER_BYTES_MAX ? 1 : 2);
 	if (r->kind == RB_REQUEST_RECV) {
 		charge->busy_ns += (double)costs->node_receive_ns;
-		copy_charge(process, peer, r->buffer, NULL, bytes, charge);
+		near_charge(process, peer, r, bytes, charge);
 	} else if (near && r->size_bytes > RB_SIM_NODE_EAGER_BYTES_MAX) {
 		copy_charge(process, process, NULL, r->buffer, bytes, charge);
 	} /* Else it was copied when it was posted. */
@@ -806,7 +835,7 @@ static bool sim_node_speed(struct rb_endpoint *ep, struct rb_node_speed *out)
 								  : costs->memory_bandwidth),
 		.memory_byte_us = byte_us(costs->memory_bandwidth),
 		.eager_bytes = RB_SIM_NODE_EAGER_BYTES_MAX,
-		.attach_bytes = RB_SIM_NODE_ATTACH_BYTES_MIN,
+		.attach_bytes = RB_SHM_ATTACH_BYTES_MIN,
 		.work_us = (double)costs->work_ns / 1e3,
 	};
 	return true;

@@ -426,6 +426,7 @@ static bool meet(struct rb_sim_nic *nic, struct rb_request *receive, struct rb_s
 	if (!m->put && !m->hollow)
 		rb_sim_message_copy(c, receive->buffer, m->data, m->size_bytes);
 	nic->ep->bytes_received += m->size_bytes;
+	receive->backend[RB_SIM_CAME_NS] = m->came_ns;
 	receive->status = RUBATO_OK;
 	message_free(c, m);
 	return true;
@@ -602,6 +603,7 @@ void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *r, uint64_t ready_ns
 	m->credit_bytes = way.credit_bytes;
 	m->link->credit_bytes += way.credit_bytes;
 	if (way.kind == RB_SIM_COPIED) {
+		m->came_ns = c->now_ns - ready_ns;
 		(void)message_depart(c, m, m->size_bytes, ready_ns, arrives);
 		request_end(r, RUBATO_OK);
 		return;

@@ -32,8 +32,9 @@ struct rb_sim_message {
 	uint64_t first_bytes;       /* and in the piece that announces it. */
 	uint64_t last_ns;           /* When its last byte is at the receiver's card. */
 	uint64_t arrive_ns;         /* When its first one is, then when it is through. */
-	uint64_t frees_ns;          /* When its source is free; 0: it is, or when it is over. */
-	uint32_t region;            /* A put: where to. */
+	uint64_t came_ns;  /* From its first piece to its last one, where both are copied. */
+	uint64_t frees_ns; /* When its source is free; 0: it is, or when it is over. */
+	uint32_t region;   /* A put: where to. */
 	uint64_t offset, put_bytes;
 	uint8_t data[];
 };
@@ -67,7 +68,12 @@ struct rb_sim_nic {
 };
 
 /* rb_request.backend */
-enum { RB_SIM_CHAIN, RB_SIM_MESSAGE, RB_SIM_WHERE };
+enum {
+	RB_SIM_CHAIN,
+	RB_SIM_MESSAGE,
+	RB_SIM_WHERE,
+	RB_SIM_CAME_NS, /* Of a receive: how long its message came, from the first piece on. */
+};
 
 static inline struct rb_sim_message *rb_sim_message_of(const struct rb_request *r)
 {

@@ -8,14 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "transport/shm_pieces.h"
 #include "transport/transport.h"
 
 /* Between nodes: a frame; and of how many pieces a copy may be on its way out. */
 #define RB_SIM_PIECE_BYTES 65000u
 #define RB_SIM_PIECES_OUT 4u
-/* Within a node: one buffer; and from where on both ends make one copy. */
-#define RB_SIM_NODE_EAGER_BYTES_MAX 32768u
-#define RB_SIM_NODE_ATTACH_BYTES_MIN 131072u
+/* Within a node: the kernel copies fast, so that from where it beats pieces on both ends make one
+ * copy, of what is asked for. */
+#define RB_SIM_NODE_EAGER_BYTES_MAX (RB_SHM_ATTACH_BYTES_MIN - 1)
 /* Puts between nodes: what is copied, so that its source is free at once. Guess. */
 #define RB_SIM_PUT_COPY_BYTES_MAX 16384u
 /* Of what one may send another that has no receive yet, what large messages leave to others. */
@@ -39,15 +40,16 @@ struct rb_sim_way rb_sim_way_of(bool near, uint64_t size_bytes, uint64_t held_by
 /* At least 1. */
 static inline uint64_t rb_sim_pieces(bool near, uint64_t size_bytes)
 {
-	if (near || size_bytes == 0)
+	if (size_bytes == 0 || (near && size_bytes > RB_SIM_NODE_EAGER_BYTES_MAX))
 		return 1;
-	return (size_bytes - 1) / RB_SIM_PIECE_BYTES + 1;
+	return (size_bytes - 1) / (near ? RB_SHM_BULK_BYTES : RB_SIM_PIECE_BYTES) + 1;
 }
 
 /* The last of its pieces. */
 static inline uint64_t rb_sim_last_piece_bytes(bool near, uint64_t size_bytes)
 {
-	return size_bytes - (rb_sim_pieces(near, size_bytes) - 1) * RB_SIM_PIECE_BYTES;
+	return size_bytes - (rb_sim_pieces(near, size_bytes) - 1) *
+				    (near ? RB_SHM_BULK_BYTES : RB_SIM_PIECE_BYTES);
 }
 
 #endif

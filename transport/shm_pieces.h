@@ -1,0 +1,21 @@
+/* shm_pieces.h -- which messages within a node leave at once, and in which pieces: of shared
+ * memory, and as the simulator has it (transport/sim/sim_way.h). */
+#ifndef RB_TRANSPORT_SHM_PIECES_H
+#define RB_TRANSPORT_SHM_PIECES_H
+
+#include <stddef.h>
+
+#define RB_SHM_BULKS 8u          /* Buffers of a sender to a receiver. */
+#define RB_SHM_BULK_BYTES 32768u /* Guess: half of a small first-level cache. */
+#define RB_SHM_EAGER_MAX (RB_SHM_BULKS * RB_SHM_BULK_BYTES)
+/* Measured, docs/performance.md, "Plain buffers": from here on a kernel that copies fast beats
+ * them. */
+#define RB_SHM_ATTACH_BYTES_MIN 131072u
+
+/* Of so many bytes what goes into the next bulk buffer. */
+static inline size_t rb_shm_piece(size_t left)
+{
+	return left < RB_SHM_BULK_BYTES ? left : RB_SHM_BULK_BYTES;
+}
+
+#endif
