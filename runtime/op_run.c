@@ -207,28 +207,21 @@ static void ahead_go(struct rubato_op *op)
 	uint64_t sizes[RB_BUFFER_COUNT];
 
 	if (plan == NULL || !plan->is_short || op->device.executor != NULL ||
-	    executor->ops->now == NULL || !rb_exchange_is_staged(op))
+	    executor->ops->copy_across == NULL || !rb_exchange_is_staged(op))
 		return;
 	rb_op_buffers(op, base, sizes);
 	spans = plan->schedule.spans;
 	for (uint32_t s = 0; s < plan->schedule.step_count; s++) {
 		const struct rb_step *step = &plan->schedule.steps[s];
-		const void *from;
+		uint64_t bytes = plan->range[s] * plan->key.element_bytes;
 
-		if (step->kind != RB_STEP_COPY || !(step->flags & RB_STEP_AHEAD) ||
-		    plan->range[s] == 0)
-			continue;
-		from = (uint8_t *)base[spans[step->from].buffer] + plan->span_first[step->from];
-
-		const struct rb_reduce copy = {
-			.type = RUBATO_UINT8,
-			.to = (uint8_t *)base[spans[step->to].buffer] + plan->span_first[step->to],
-			.from = &from,
-			.from_count = 1,
-			.count = plan->range[s] * plan->key.element_bytes,
-		};
-
-		executor->ops->now(executor, &copy, 1);
+		if (step->kind == RB_STEP_COPY && step->flags & RB_STEP_AHEAD && bytes > 0)
+			executor->ops->copy_across(executor,
+						   (uint8_t *)base[spans[step->to].buffer] +
+							   plan->span_first[step->to],
+						   (uint8_t *)base[spans[step->from].buffer] +
+							   plan->span_first[step->from],
+						   bytes);
 	}
 	rb_exchange_ahead(op);
 }

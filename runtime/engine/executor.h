@@ -76,6 +76,9 @@ struct rb_executor_ops { /* NULL: not this executor's. */
 	/* Carries out at once what takes but a moment (RB_STRAIGHT_BYTES of plan.h). */
 	void (*now)(struct rb_executor *executor, const struct rb_reduce *reduce,
 		    uint32_t element_bytes);
+	/* Copies at once into what peers read (base/copy.h). */
+	void (*copy_across)(struct rb_executor *executor, void *to, const void *from,
+			    size_t size_bytes);
 
 	/* Whether its work can wait for that one's events. */
 	bool (*waits_for)(const struct rb_executor *executor, const struct rb_executor *other);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/hollow.h"
 #include "runtime/engine/executor.h"
 #include "transport/transport.h"
@@ -21,6 +22,7 @@
 struct host {
 	struct rb_executor base;
 	rb_reduce_fn reduce;
+	rb_copy_fn *copy_across;
 	struct rb_work *first, *last; /* The queue, by next and previous. */
 	uint64_t immediate_bytes;     /* Done at once since the last poll. */
 	struct rb_endpoint *clock;    /* Where time is virtual. */
@@ -91,6 +93,12 @@ static void host_now(struct rb_executor *executor, const struct rb_reduce *r,
 		memcpy(r->to, r->from[0], (size_t)r->count * element_bytes);
 }
 
+static void host_copy_across(struct rb_executor *executor, void *to, const void *from,
+			     size_t size_bytes)
+{
+	((struct host *)executor)->copy_across(to, from, size_bytes);
+}
+
 static void queue_remove(struct host *host, struct rb_work *work)
 {
 	*(work->previous != NULL ? &work->previous->next : &host->first) = work->next;
@@ -145,6 +153,7 @@ static const struct rb_executor_ops host_ops = {
 	.name = "host",
 	.start = host_start,
 	.now = host_now,
+	.copy_across = host_copy_across,
 	.poll = host_poll,
 	.cancel = host_cancel,
 	.busy = host_busy,
@@ -212,20 +221,22 @@ static struct rb_work *timed_poll(struct rb_executor *executor)
 	return list;
 }
 
-static void timed_now(struct rb_executor *executor, const struct rb_reduce *r,
-		      uint32_t element_bytes)
+static void timed_copy_across(struct rb_executor *executor, void *to, const void *from,
+			      size_t size_bytes)
 {
 	struct host *host = (struct host *)executor;
-	struct rb_work work = { .reduce = *r, .element_bytes = element_bytes };
+	struct rb_work work = { .element_bytes = 1 };
 
-	timed_slice(host, &work, r->count);
-	work_charge(host, &work, r->count);
+	work.reduce = (struct rb_reduce) { .to = to, .from = &from, .from_count = 1 };
+	work.reduce.count = size_bytes;
+	timed_slice(host, &work, size_bytes);
+	work_charge(host, &work, size_bytes);
 }
 
 static const struct rb_executor_ops timed_ops = {
 	.name = "host",
 	.start = timed_start,
-	.now = timed_now,
+	.copy_across = timed_copy_across,
 	.poll = timed_poll,
 	.cancel = host_cancel,
 	.busy = host_busy,
@@ -249,6 +260,7 @@ rubato_status rb_executor_host_open(struct rb_executor **out)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "host executor: %zu bytes", sizeof(*host));
 	host->base.ops = &host_ops;
 	host->reduce = rb_reduce_best();
+	host->copy_across = rb_copy_across();
 	*out = &host->base;
 	return RUBATO_OK;
 }

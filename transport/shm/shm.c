@@ -499,6 +499,7 @@ static rubato_status endpoint_fill(struct rb_shm_endpoint *ep,
 				   const struct rb_transport_options *options)
 {
 	ep->heap_bytes = options->heap_bytes;
+	ep->copy = rb_copy_across();
 	ep->peers = calloc(options->rank_count, sizeof(*ep->peers));
 	ep->active = calloc(options->rank_count, sizeof(*ep->active));
 	if (ep->peers == NULL || ep->active == NULL)

@@ -15,6 +15,7 @@
 #ifndef RB_TRANSPORT_SHM_H
 #define RB_TRANSPORT_SHM_H
 
+#include "base/copy.h"
 #include "base/rng.h"
 #include "base/sync.h"
 #include "transport/match.h"
@@ -229,6 +230,7 @@ struct rb_shm_inbound {
 };
 
 struct rb_shm_outbound {
+	rb_copy_fn *copy;         /* The endpoint's. */
 	struct rb_shm_ring *ring; /* In the peer's segment. */
 	uint8_t *bulks;
 	struct rb_shm_credit *credit;
@@ -311,6 +313,7 @@ struct rb_shm_endpoint {
 	uint32_t active_count;
 	uint32_t polls;
 	bool notice;                /* Look at the sockets in the next poll. */
+	rb_copy_fn *copy;           /* Into peers' segments. */
 	struct rb_request *posting; /* The request of the post under way: not listed. */
 	struct rb_shm_queue done;
 	struct rb_shm_ids ids, region_ids;

@@ -460,6 +460,7 @@ void rb_shm_wire(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	peer->out.bulks = there + theirs->bulks + own * bulks_bytes;
 	peer->out.credit = (struct rb_shm_credit *)(void *)(there + theirs->credits) + own;
 	peer->out.header = rb_shm_header(segment);
+	peer->out.copy = ep->copy;
 	peer->state = RB_SHM_CONNECTED;
 	ep->active[ep->active_count++] = r;
 }

@@ -92,7 +92,7 @@ static void bulk_fill(struct rb_shm_outbound *out, const void *source, size_t si
 {
 	uint32_t slot = out->bulk++ % RB_SHM_BULKS;
 
-	memcpy(out->bulks + (size_t)slot * RB_SHM_BULK_BYTES, source, size_bytes);
+	out->copy(out->bulks + (size_t)slot * RB_SHM_BULK_BYTES, source, size_bytes);
 	out->bulk_at[slot] = out->position;
 }
 
@@ -335,15 +335,16 @@ enum rb_now rb_shm_send_now(struct rb_endpoint *base, const struct rb_message *m
 /* ---- Puts ---- */
 
 /* One slice into mapped memory; true when all is there. */
-static bool copy_slice(struct rb_request *request)
+static bool copy_slice(const struct rb_shm_peer *peer, struct rb_request *request)
 {
 	uint64_t *offset = &request->backend[RB_SHM_OFFSET];
 	size_t left = request->size_bytes - *offset;
 	size_t slice = left < RB_SHM_SLICE_BYTES ? left : RB_SHM_SLICE_BYTES;
 
 	if (slice > 0)
-		memcpy((uint8_t *)request->remote->mapped + request->remote_offset + *offset,
-		       (const uint8_t *)request->buffer + *offset, slice);
+		peer->out.copy((uint8_t *)request->remote->mapped + request->remote_offset +
+				       *offset,
+			       (const uint8_t *)request->buffer + *offset, slice);
 	*offset += slice;
 	return *offset == request->size_bytes;
 }
@@ -373,7 +374,7 @@ void rb_shm_put(struct rb_endpoint *base, struct rb_request *request)
 				remote->size_bytes, remote->peer));
 	else if (remote->mapped == NULL && request->size_bytes > 0)
 		enqueue(ep, peer, &peer->streams, request, RB_SHM_STREAMING);
-	else if (remote->mapped == NULL || copy_slice(request))
+	else if (remote->mapped == NULL || copy_slice(peer, request))
 		send_or_queue(ep, peer, request);
 	else
 		enqueue(ep, peer, &peer->copies, request, RB_SHM_COPYING);
@@ -516,7 +517,7 @@ void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 	flush_streams(ep, peer);
 	if ((peer->receives.active | peer->attached_sends.active) != 0)
 		rb_shm_attach_flush(ep, peer);
-	if (copy != NULL && copy_slice(copy)) {
+	if (copy != NULL && copy_slice(peer, copy)) {
 		dequeue(ep, peer, &peer->copies, copy);
 		send_or_queue(ep, peer, copy);
 	}

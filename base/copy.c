@@ -1,0 +1,70 @@
+/* copy.c -- see copy.h. */
+#include "base/copy.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Who watches memory does not see what a string instruction touches. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(RB_MEMORY_IS_WATCHED)
+#define WATCHED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+	__has_feature(memory_sanitizer)
+#define WATCHED 1
+#endif
+#endif
+
+#if defined(__x86_64__) && !defined(WATCHED)
+#include <cpuid.h>
+
+#define FAST_SHORT_STRINGS (1u << 4) /* Leaf 7, EDX. */
+#define ZEN_3_AND_4 0x19u
+
+/* Zen 3 and 4 say so, too, but take many times as long where the low bits of both addresses nearly
+ * agree; so glibc keeps away from it there (bug 30994). */
+static bool strings_are_fast(void)
+{
+	uint32_t a = 0, b, c, d, vendor = 0, family;
+
+	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & FAST_SHORT_STRINGS) == 0)
+		return false;
+	(void)__get_cpuid(0, &a, &vendor, &c, &d);
+	(void)__get_cpuid(1, &a, &b, &c, &d);
+	family = (a >> 8 & 0xf) + ((a >> 8 & 0xf) == 0xf ? a >> 20 & 0xff : 0);
+	return vendor != signature_AMD_ebx || family != ZEN_3_AND_4;
+}
+
+static void copy_string(void *to, const void *from, size_t size_bytes)
+{
+	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size_bytes) : : "memory");
+}
+#else
+static bool strings_are_fast(void)
+{
+	return false;
+}
+
+static void copy_string(void *to, const void *from, size_t size_bytes)
+{
+	memcpy(to, from, size_bytes);
+}
+#endif
+
+static void copy_short_by_string(void *to, const void *from, size_t size_bytes)
+{
+	if (size_bytes >= RB_COPY_STRING_MIN && size_bytes < RB_COPY_STRING_END)
+		copy_string(to, from, size_bytes);
+	else
+		memcpy(to, from, size_bytes);
+}
+
+static void copy_plain(void *to, const void *from, size_t size_bytes)
+{
+	memcpy(to, from, size_bytes);
+}
+
+rb_copy_fn *rb_copy_across(void)
+{
+	return strings_are_fast() ? copy_short_by_string : copy_plain;
+}

@@ -1,0 +1,23 @@
+/*
+ * copy.h -- copies into memory that another core has read last, and reads next.
+ *
+ * The lines to be written lie in that core's cache. An ordinary store brings each over before it
+ * changes it; a string instruction says that whole lines are written, and the other core only gives
+ * them up. The C library does so by itself for longer copies only: where nothing crosses, it is
+ * slower. Measured, docs/performance.md, "What crosses between two cores".
+ */
+#ifndef RB_BASE_COPY_H
+#define RB_BASE_COPY_H
+
+#include <stddef.h>
+
+/* From here on and below there, where the processor has fast short strings. */
+#define RB_COPY_STRING_MIN 768u
+#define RB_COPY_STRING_END 8192u
+
+typedef void rb_copy_fn(void *to, const void *from, size_t size_bytes);
+
+/* Finds the one for this processor. */
+rb_copy_fn *rb_copy_across(void);
+
+#endif
