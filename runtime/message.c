@@ -233,7 +233,7 @@ static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 
 /* The flow's next message; what is not done has not happened. */
 static enum rb_now next_now(struct rb_engine *engine, struct rb_flow *flow,
-			    struct rb_message *message, uint32_t user_tag, bool sending)
+			    struct rb_message *message, uint32_t user_tag, bool sending, bool look)
 {
 	struct rb_endpoint *ep = rb_engine_endpoint(engine, message->peer);
 	enum rb_now got;
@@ -241,6 +241,8 @@ static enum rb_now next_now(struct rb_engine *engine, struct rb_flow *flow,
 	if (ep->ops->send_now == NULL || engine->device_count > 0 || flow->first != NULL ||
 	    flow->freed_count > 0) /* Older receives come first. */
 		return RB_NOW_REFUSED;
+	if (!look)
+		return RB_NOW_ABSENT;
 	message->tag = rb_tag_message(engine->epoch, RB_TAG_P2P, user_tag, flow->next);
 	got = sending ? ep->ops->send_now(ep, message) : ep->ops->recv_now(ep, message);
 	if (got == RB_NOW_DONE)
@@ -257,9 +259,9 @@ bool rb_message_now(struct rubato_comm *comm, struct rb_message *message, uint32
 
 	if (flow == NULL || (!sending && !rb_engine_quiet(engine, 0, 0)))
 		return false;
-	got = next_now(engine, flow, message, user_tag, sending);
+	got = next_now(engine, flow, message, user_tag, sending, true);
 	if (got == RB_NOW_ABSENT && rb_engine_linger(engine, message->peer))
-		got = next_now(engine, flow, message, user_tag, sending);
+		got = next_now(engine, flow, message, user_tag, sending, true);
 	engine->operations += got == RB_NOW_DONE;
 	return got == RB_NOW_DONE;
 }
@@ -365,8 +367,15 @@ static void receives_awaited(struct rb_engine *engine, struct rb_poller *poller)
 	struct rb_receives *receives = &((struct rb_comm_poller *)poller)->comm->receives;
 	uint32_t count = receives->count;
 
-	for (uint32_t i = 0; i < receives->count;)
-		i += put_off_take(receives, i) != RB_NOW_DONE;
+	for (uint32_t i = 0; i < receives->count;) {
+		struct rubato_op *op = receives->at[i];
+
+		op->message.missed = false; /* Its end may be the operation's. */
+		if (put_off_take(receives, i) == RB_NOW_DONE)
+			continue;
+		op->message.missed = true;
+		i++;
+	}
 	if (receives->count < count || count == 0)
 		return;
 	if (rb_engine_linger(engine, receives->at[0]->root))
@@ -523,6 +532,9 @@ void rb_message_start(struct rubato_op *op)
 	struct rb_message message = message_of(op);
 	uint32_t put_off_count = op->comm->receives.count;
 	enum rb_now got = RB_NOW_REFUSED;
+	/* Who exchanges with us sends at this moment. To look for its message takes from it the
+	 * line that it writes to, and both lose what a line takes to cross. */
+	bool look = !may_put_off(op) || !op->message.missed;
 
 	if (flow == NULL) {
 		rb_op_end(op, RUBATO_ERR_MEMORY, "out of memory for a message");
@@ -530,7 +542,7 @@ void rb_message_start(struct rubato_op *op)
 	}
 	if (op->sending ||
 	    rb_engine_quiet(&op->comm->engine, put_off_count + op->persistent, put_off_count))
-		got = next_now(&op->comm->engine, flow, &message, op->user_tag, op->sending);
+		got = next_now(&op->comm->engine, flow, &message, op->user_tag, op->sending, look);
 	if (got == RB_NOW_DONE) {
 		rb_op_end(op, RUBATO_OK, "");
 		atomic_store_explicit(&op->over, rb_engine_over(&op->comm->engine, &op->done),
@@ -538,6 +550,7 @@ void rb_message_start(struct rubato_op *op)
 		return;
 	}
 	op->state = RB_OP_RUNNING;
+	op->message.missed = true;
 	op->message.slot = NULL;
 	op->message.in.number = rb_flow_take(flow);
 	if (!op->sending)

@@ -105,6 +105,7 @@ struct rb_op_message { /* SENDRECV, in flight. */
 	struct rb_where where;
 	struct rb_flow_message in; /* Of its flow. */
 	uint32_t flow;             /* Where in the table that was found last. */
+	bool missed; /* Receive: its message was not there when it was last looked for. */
 };
 
 struct rb_call { /* What distinguishes one public rb_call from another. */

@@ -525,6 +525,50 @@ static rubato_status put_off_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* Who missed a message when it was looked for does not look at the next start, but in the wait; who
+ * found it there looks again. */
+static rubato_status missed_main(rubato_comm *comm, void *arg)
+{
+	static const struct {
+		bool missed;            /* The message before, if the test says so. */
+		bool sent_before, over; /* Its message; its start. */
+	} starts[] = { { false, true, true },  { false, true, true },   { false, false, false },
+		       { false, true, true },  { true, true, false },   { false, true, true },
+		       { true, false, false }, { false, false, false }, { true, true, false } };
+	int64_t value = 0;
+	rubato_op *op;
+
+	if (rb_engine_endpoint(&comm->engine, 1 - rubato_rank(comm))->ops->recv_now == NULL)
+		return RUBATO_OK;
+	if (rubato_rank(comm) == 1)
+		RB_TRY(rubato_op_recv(comm, &value, 1, RUBATO_INT64, 0, 3, &op));
+	for (int64_t i = 0; i < 9; i++) {
+		int64_t sent = 50 + i;
+
+		if (rubato_rank(comm) == 0 && starts[i].sent_before)
+			RB_TRY(rubato_send(comm, &sent, 1, RUBATO_INT64, 1, 3));
+		meet(arg);
+		if (rubato_rank(comm) == 1) {
+			op->message.missed |= starts[i].missed;
+			RB_TRY(rubato_start(op));
+			EXPECT(op->done == starts[i].over);
+			EXPECT(op->message.missed != starts[i].over);
+			EXPECT(comm->receives.count == !starts[i].over);
+		}
+		meet(arg);
+		if (rubato_rank(comm) == 0 && !starts[i].sent_before)
+			RB_TRY(rubato_send(comm, &sent, 1, RUBATO_INT64, 1, 3));
+		meet(arg);
+		if (rubato_rank(comm) == 1) {
+			RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+			EXPECT(value == 50 + i && !op->message.missed);
+		}
+	}
+	if (rubato_rank(comm) == 1)
+		rubato_op_free(op);
+	return RUBATO_OK;
+}
+
 /* What rubato_dump writes. */
 static rubato_status dump_read(rubato_comm *comm, char *text, size_t text_bytes)
 {
@@ -842,6 +886,12 @@ START_TEST(receives_are_put_off)
 }
 END_TEST
 
+START_TEST(receives_look_where_they_found)
+{
+	run_threads(2, missed_main, false);
+}
+END_TEST
+
 START_TEST(dumps_tell_of_messages)
 {
 	run_threads(2, dump_main, false);
@@ -873,6 +923,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, waits_are_for_what_leaves_too);
 	tcase_add_test(tc, sends_of_two_threads_are_through);
 	tcase_add_test(tc, receives_are_put_off);
+	tcase_add_test(tc, receives_look_where_they_found);
 	tcase_add_test(tc, dumps_tell_of_messages);
 	tcase_add_test(tc, aborts_end_messages);
 	return check_main("messages", tc);
