@@ -212,11 +212,13 @@ static void ways_body(struct conform_rank *r)
 {
 	uint8_t *buffer = malloc(LAST_BYTES);
 	struct rb_shm_ways *first = ways_of(r) + 1, *last = ways_of(r) + RB_SHM_CLASSES - 1;
-	bool fast = rb_shm_kernel_is_fast((struct rb_shm_endpoint *)r->ep);
+	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)r->ep;
+	bool fast = rb_shm_kernel_is_fast(ep);
 	enum rb_shm_way usual = fast ? RB_SHM_ATTACHED : RB_SHM_STREAMED;
 	uint32_t came[2];
 
 	CONFORM(buffer != NULL, "memory");
+	ep->kernel = fast ? RB_SHM_KERNEL_FAST : RB_SHM_KERNEL_SLOW;
 	conform_barrier(r, "the start");
 	for (uint32_t i = 0; i < 4; i++) {
 		uint32_t better = i % 2;
@@ -250,6 +252,29 @@ static void ways_body(struct conform_rank *r)
 	conform_barrier(r, "the end");
 	free(buffer);
 }
+
+/* Where the kernel is far too slow, no message goes its way. */
+static void hopeless_body(struct conform_rank *r)
+{
+	const uint32_t count = TRIAL_FIRST * TRIAL + 2 * TRIAL;
+	uint8_t *buffer = malloc(LAST_BYTES);
+	uint32_t came[2];
+
+	CONFORM(buffer != NULL, "memory");
+	((struct rb_shm_endpoint *)r->ep)->kernel = RB_SHM_KERNEL_HOPELESS;
+	conform_barrier(r, "the start");
+	messages(r, buffer, count, came);
+	if (r->rank == 1)
+		ck_assert_uint_eq(came[RB_SHM_STREAMED], count);
+	conform_barrier(r, "the end");
+	free(buffer);
+}
+
+START_TEST(test_hopeless)
+{
+	conform_run(2, hopeless_body);
+}
+END_TEST
 
 START_TEST(test_ways)
 {
@@ -324,8 +349,10 @@ int main(void)
 	tcase_add_loop_test(t, test_one_end, 0, 2);
 	tcase_add_loop_test(t, test_refused_to_receiver, 0, 2);
 	tcase_add_loop_test(t, test_refused_to_sender, 0, 2);
-	if (!test_is_threads_only()) /* It counts which way is taken: both are seen above. */
+	if (!test_is_threads_only()) { /* They count which way is taken: both are seen above. */
 		tcase_add_test(t, test_ways);
+		tcase_add_test(t, test_hopeless);
+	}
 	tcase_add_test(t, test_stopped);
 	suite_add_tcase(suite, t);
 	return check_suite(suite);

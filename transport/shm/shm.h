@@ -255,7 +255,12 @@ struct rb_shm_joined { /* By joint. */
 /* How long messages come: attached, or through the bulk buffers. By the size of the first of each
  * class; those of the last are as long or longer. */
 enum rb_shm_way { RB_SHM_ATTACHED, RB_SHM_STREAMED };
-enum rb_shm_kernel { RB_SHM_KERNEL_UNKNOWN, RB_SHM_KERNEL_FAST, RB_SHM_KERNEL_SLOW };
+enum rb_shm_kernel {
+	RB_SHM_KERNEL_UNKNOWN,
+	RB_SHM_KERNEL_FAST,
+	RB_SHM_KERNEL_SLOW,
+	RB_SHM_KERNEL_HOPELESS /* Slow, and not tried. */
+};
 #define RB_SHM_CLASSES 8u
 
 struct rb_shm_ways {
