@@ -3,6 +3,8 @@
 usage: test_scaling.py SOURCE-ROOT BUILD-ROOT
 """
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
@@ -55,24 +57,65 @@ class Scaling(Folder):
         self.refused("scaling", "--nonsense")
 
 
+def calibrate():
+    loader = importlib.machinery.SourceFileLoader("calibrate", str(TOOLS / "calibrate"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("calibrate", loader))
+    loader.exec_module(module)
+    return module
+
+
+class Levels(unittest.TestCase):
+    """Of a machine whose caches hold copies of 512 KiB at 240, of 8 MiB at 120; memory has 40."""
+    CURVE = {k << 16: 240 if k <= 8 else 120 if k <= 128 else 40
+             for k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)}
+
+    def test_each_job_has_the_cache_that_it_does_not_fit(self):
+        module = calibrate()
+        rows = [(1, 1, 240), (256, 1, 240), (2 << 10, 1, 240), (8 << 10, 1, 240),
+                (16 << 10, 18, 120), (32 << 10, 18, 120), (256 << 10, 18, 120)]
+        for vector, cache, cached in rows:
+            level = module.level_of(self.CURVE, vector << 10)
+            self.assertEqual((level.cache_bytes >> 20, level.cached), (cache, cached), vector)
+            self.assertEqual(module.rate_at(self.CURVE, level.vector), 120 if cache == 1 else 40)
+        level = module.level_of(self.CURVE, 12 << 20)  # Some of it is found in the larger one.
+        self.assertEqual((level.cache_bytes >> 20, level.cached), (1, 240))
+        self.assertTrue(40 < module.rate_at(self.CURVE, level.vector) < 120)
+
+    def test_where_no_end_is_found_all_fits(self):
+        level = calibrate().level_of({1 << 20: 100, 2 << 20: 90, 4 << 20: 80}, 1 << 20)
+        self.assertEqual((level.cache_bytes, level.cached), (8 << 20, 100))
+
+    def test_between_lengths(self):
+        rate_at = calibrate().rate_at
+        self.assertEqual([round(rate_at(self.CURVE, size << 10)) for size in
+                          (1, 64, 512, 724, 1024, 1 << 20)], [240, 240, 240, 170, 120, 40])
+
+    def test_what_ranks_touch(self):
+        vector_of = calibrate().vector_of
+        self.assertEqual(vector_of(100, 1, 1), 100)  # In and out.
+        self.assertEqual(vector_of(100, 8, 2), 600)  # And slots, by two that copy.
+
+
 class Calibrate(Folder):
-    def test_a_profile_and_a_row_for_each_size(self):
+    def test_a_profile_for_each_cell(self):
         path = self.out / "all.json"
         done = tool("calibrate", "--build", BUILD, "--out", self.out, "--begin", "4K", "--end",
-                    "16K", "--ranks", "1,2", "--iterations", 2, "--json", path)
+                    "16K", "--ranks", "1,2", "--iterations", 2, "--rounds", 2, "--json", path)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads(path.read_text())
         self.assertEqual([(cell["size"], cell["ranks"]) for cell in found["cells"]],
                          [(4096, 1), (4096, 2), (16384, 1), (16384, 2)])
-        for size in "4K", "16K":
+        for name in "4K-1", "4K-2", "16K-1", "16K-2":
             sim = subprocess.run([BUILD / "tools" / "rubato-sim", "barrier", "-n", "2",
-                                  "--profile", self.out / f"{size}.profile", "--json", "-"],
+                                  "--profile", self.out / f"{name}.profile", "--json", "-"],
                                  capture_output=True, text=True, check=True)
             network = json.loads(sim.stdout)["network"]
             self.assertGreater(network["core_bandwidth"], 0)
             self.assertGreaterEqual(network["memory_bandwidth"], network["core_bandwidth"])
             self.assertGreater(network["node_send_ns"], 0)
             self.assertGreater(network["turn_ns"], 0)
+            self.assertGreater(network["cache_bytes"], 0)
+            self.assertGreater(network["cached_bandwidth"], 0)
             self.assertEqual(network["cores"], len(os.sched_getaffinity(0)))
         for cell in found["cells"]:
             self.assertGreater(min(cell["measured_us"], cell["simulated_us"]), 0)
