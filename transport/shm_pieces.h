@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#define RB_SHM_BULKS 8u          /* Buffers of a sender to a receiver. */
+#define RB_SHM_BULKS 16u         /* Buffers of a sender to a receiver. */
 #define RB_SHM_BULK_BYTES 32768u /* Guess: half of a small first-level cache. */
 #define RB_SHM_EAGER_MAX (RB_SHM_BULKS * RB_SHM_BULK_BYTES)
 /* Measured, docs/performance.md, "Plain buffers": from here on a kernel that copies fast beats

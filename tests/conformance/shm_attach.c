@@ -168,8 +168,10 @@ END_TEST
 
 /* ---- Which way ---- */
 
+#define FIRST_CLASS 2
 #define FIRST_BYTES (RB_SHM_EAGER_MAX + 1) /* Of the first class that is never eager, */
-#define LAST_BYTES 20000000u               /* and of the last. */
+_Static_assert(RB_SHM_ATTACH_BYTES_MIN << FIRST_CLASS == RB_SHM_EAGER_MAX, "that class");
+#define LAST_BYTES 20000000u /* and of the last. */
 #define SLOW (UINT64_C(1) << 40)
 #define TRIAL (4194304 / FIRST_BYTES)
 #define TRIAL_FIRST 8 /* So much longer is the first. */
@@ -211,7 +213,8 @@ static void messages(struct conform_rank *r, uint8_t *buffer, uint32_t count, ui
 static void ways_body(struct conform_rank *r)
 {
 	uint8_t *buffer = malloc(LAST_BYTES);
-	struct rb_shm_ways *first = ways_of(r) + 1, *last = ways_of(r) + RB_SHM_CLASSES - 1;
+	struct rb_shm_ways *first = ways_of(r) + FIRST_CLASS,
+			   *last = ways_of(r) + RB_SHM_CLASSES - 1;
 	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)r->ep;
 	bool fast = rb_shm_kernel_is_fast(ep);
 	enum rb_shm_way usual = fast ? RB_SHM_ATTACHED : RB_SHM_STREAMED;

@@ -62,7 +62,8 @@ static void piece_write(struct world *w, uint64_t tag, uint32_t piece)
 {
 	struct rb_shm_inbound *in = &w->peer->in;
 	struct rb_shm_cell *cell = &in->ring->cells[w->position % RB_SHM_CELLS];
-	uint8_t *bulk = in->bulks + (size_t)(w->bulk++ % RB_SHM_BULKS) * RB_SHM_BULK_BYTES;
+	uint64_t slot = w->bulk++ * 5 % RB_SHM_BULKS; /* In any order: the cell says it. */
+	uint8_t *bulk = in->bulks + slot * RB_SHM_BULK_BYTES;
 	size_t first = (size_t)piece * RB_SHM_BULK_BYTES;
 	enum rb_shm_cell_kind kind = piece == 0 ? RB_SHM_BULK : RB_SHM_MORE;
 
@@ -71,7 +72,7 @@ static void piece_write(struct world *w, uint64_t tag, uint32_t piece)
 	cell->tag = (struct rb_tag) { 0, tag };
 	cell->signature = (struct rb_signature) { 0 };
 	cell->arg[0] = LONG_BYTES;
-	atomic_store(&cell->word, (uint64_t)++w->position | (uint64_t)kind << 32);
+	atomic_store(&cell->word, (uint64_t)++w->position | (uint64_t)kind << 32 | slot << 48);
 }
 
 static void pieces_write(struct world *w, uint64_t tag, uint32_t from)

@@ -510,7 +510,8 @@ static void scribble(struct conform_rank *r)
 
 	for (uint32_t i = 0; i < 40; i++) {
 		struct rb_shm_cell *cell = &out->ring->cells[i % RB_SHM_CELLS];
-		uint64_t kind = rb_rng_below(&r->rng, 15), size = rb_rng_below(&r->rng, 600);
+		uint64_t kind = rb_rng_below(&r->rng, 15);
+		uint64_t size = rb_rng_below(&r->rng, kind == RB_SHM_EAGER ? 600 : 24);
 
 		cell->tag = (struct rb_tag) { 0, rb_rng_below(&r->rng, 4) };
 		cell->signature = conform_signature(rb_rng_below(&r->rng, 200));

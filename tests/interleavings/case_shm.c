@@ -91,7 +91,7 @@ static void inbound_reset(struct rb_shm_inbound *in, uint32_t position)
 static void outbound_reset(struct rb_shm_outbound *out, uint32_t position)
 {
 	out->position = out->consumed = position;
-	out->bulk = out->bulk_free = 0;
+	out->bulk = out->bulk_free = out->bulk_first = 0;
 	out->spent = out->released = 0;
 	out->rung = 0;
 	out->want = false;

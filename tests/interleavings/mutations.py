@@ -154,15 +154,16 @@ FAULTS = [
     ("shm: room for a message's first piece is room for all", "shm-pieces",
      [(SEND, "!bulks_free(out, pieces)", "!bulks_free(out, 1)")]),
     ("shm: a piece is told before it is there", "shm-pieces",
-     [(SEND, "[[bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes -"
-             " at)); publish(peer, cell_at(out, out->position), kind, 0, 1);]]",
-       "uint32_t before = out->position; publish(peer, cell_at(out, before), kind, 0, 1);"
+     [(SEND, "[[slot = bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes -"
+             " at)); publish(peer, cell_at(out, out->position), kind, slot, 1);]]",
+       "uint32_t before = out->position; slot = (out->bulk - out->bulk_first) % RB_SHM_BULKS;"
+       " publish(peer, cell_at(out, before), kind, slot, 1);"
        " bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));"
        " out->bulk_at[(out->bulk - 1) % RB_SHM_BULKS] = before;")]),
     ("shm: a piece's credit is given before it is read", "shm-pieces",
-     [(RECEIVE, "case RB_SHM_MORE: [[piece_take(ep, peer);]] break;",
+     [(RECEIVE, "case RB_SHM_MORE: [[piece_take(ep, peer, word);]] break;",
        "atomic_store_explicit(&in->credit->consumed, in->position + 1, memory_order_release);"
-       " piece_take(ep, peer);")]),
+       " piece_take(ep, peer, word);")]),
     ("shm: the credit is given before the cell is read", "shm-bulk",
      [(RECEIVE, "[[if (!take_cell(ep, peer, word, all)) break;]] }",
        "atomic_store_explicit(&in->credit->consumed, in->position + 1, memory_order_release);"

@@ -4,7 +4,7 @@
 
 #include "transport/shm/shm.h"
 
-#define MESSAGES_MAX 16
+#define MESSAGES_MAX (RB_SHM_BULKS + 3)
 #define BYTES_MAX (RB_SHM_BULK_BYTES + 128)
 
 struct side {

@@ -22,7 +22,7 @@
 #include "transport/shm_pieces.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 9u
+#define RB_SHM_VERSION 10u
 #define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
@@ -37,23 +37,24 @@
 
 enum rb_shm_cell_kind {
 	RB_SHM_NONE,
-	RB_SHM_EAGER, /* A message: payload in this and the following cells. */
-	RB_SHM_CHAIN, /* Continues the cell before. */
-	RB_SHM_BULK, /* A message of arg[0] bytes: in the next bulk buffer, or the first of them. */
+	RB_SHM_EAGER,    /* A message: payload in this and the following cells. */
+	RB_SHM_CHAIN,    /* Continues the cell before. */
+	RB_SHM_BULK,     /* A message of arg[0] bytes: in a bulk buffer, or the first of them. */
 	RB_SHM_ANNOUNCE, /* A message that is held back: arg: sender's id, bytes, joint or 0. */
 	RB_SHM_CLEAR,  /* Send it: arg: sender's id, receiver's id; by its joint to where, or 0. */
 	RB_SHM_ENOUGH, /* No (more) data is wanted, the send is complete: arg: sender's id. */
 	RB_SHM_WITHDRAW, /* The announced message is not coming: tag; arg: sender's id. */
-	RB_SHM_DATA,     /* A piece in the next bulk buffer: arg: receiver's id, bytes, and for
+	RB_SHM_DATA,     /* A piece in a bulk buffer: arg: receiver's id, bytes, and for
 			  * how many ns the sender copied it, or 0: rb_shm_shows. */
 	RB_SHM_WRITE,    /* Likewise, for a region: arg: region's id, offset, bytes. */
 	RB_SHM_WRITTEN,  /* By a joint: arg: receiver's id; 1: all is there, 0: it cannot be. */
 	RB_SHM_WANT, /* The sender sleeps until all before this is consumed: ring its doorbell. */
-	RB_SHM_MORE, /* Right behind its BULK: the next of its bytes, in the next bulk buffer. */
+	RB_SHM_MORE, /* Right behind its BULK: the next of its bytes, in another bulk buffer. */
 };
 
 struct rb_shm_cell {
-	_Atomic uint64_t word; /* position + 1 (32) | kind (16) | payload bytes (16). */
+	/* position + 1 (32) | kind (16) | payload bytes here, or which bulk buffer (16). */
+	_Atomic uint64_t word;
 	struct rb_tag tag;
 	struct rb_signature signature;
 	union {
@@ -237,6 +238,7 @@ struct rb_shm_outbound {
 	struct rb_shm_header *header;
 	uint32_t position, consumed;    /* Cells; `consumed` as last seen. */
 	uint32_t bulk, bulk_free;       /* Buffers used, and given back, counted on. */
+	uint32_t bulk_first;            /* The number of one that was the first of them. */
 	uint32_t bulk_at[RB_SHM_BULKS]; /* The cell that gives this buffer back. */
 	uint32_t owed;                  /* Buffers that streams have before the next message has. */
 	uint64_t spent, released;       /* Eager bytes; `released` as last seen. */

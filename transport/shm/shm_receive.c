@@ -299,9 +299,11 @@ static bool take_eager(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	return true;
 }
 
-static const uint8_t *bulk_next(struct rb_shm_inbound *in)
+/* The next cell's; its word was judged, or nobody cares what is read. */
+static const uint8_t *bulk_next(struct rb_shm_inbound *in, uint64_t word)
 {
-	return in->bulks + (size_t)(in->bulk++ % RB_SHM_BULKS) * RB_SHM_BULK_BYTES;
+	in->bulk++;
+	return in->bulks + (size_t)(word >> 48) % RB_SHM_BULKS * RB_SHM_BULK_BYTES;
 }
 
 static bool in_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t size_bytes)
@@ -312,11 +314,11 @@ static bool in_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64
 }
 
 /* The next piece; of nobody's message it is dropped. All of it here: it is as if it came now. */
-static void piece_take(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
+static void piece_take(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t word)
 {
 	struct rb_shm_pieces *p = &peer->in.pieces, whole;
 	size_t size_bytes = rb_shm_piece(p->left);
-	const uint8_t *source = bulk_next(&peer->in);
+	const uint8_t *source = bulk_next(&peer->in, word);
 	struct rb_request *request;
 
 	if (p->request != NULL)
@@ -341,7 +343,7 @@ static void piece_take(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 }
 
 static void take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-		      const struct rb_shm_cell *cell)
+		      const struct rb_shm_cell *cell, uint64_t word)
 {
 	struct rb_shm_pieces *p = &peer->in.pieces;
 	uint64_t size_bytes = cell->arg[0];
@@ -361,7 +363,7 @@ static void take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	} else {
 		p->arrival = arrival_new(ep, peer, cell, size_bytes, RB_SHM_ID_NONE);
 	}
-	piece_take(ep, peer);
+	piece_take(ep, peer, word);
 }
 
 void rb_shm_pieces_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
@@ -403,9 +405,9 @@ static void incoming_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 }
 
 static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-		      const struct rb_shm_cell *cell)
+		      const struct rb_shm_cell *cell, uint64_t word)
 {
-	const uint8_t *source = bulk_next(&peer->in);
+	const uint8_t *source = bulk_next(&peer->in, word);
 	struct rb_request *request = rb_shm_id_find(&ep->ids, cell->arg[0]);
 	uint64_t size_bytes = cell->arg[1], begun_ns = 0;
 	uint64_t sender_ns = cell->arg[2] < UINT32_MAX ? cell->arg[2] : UINT32_MAX;
@@ -458,9 +460,9 @@ static void take_written(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 
 /* A region that is gone has nobody left who would look: the piece is dropped. */
 static void take_write(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-		       const struct rb_shm_cell *cell)
+		       const struct rb_shm_cell *cell, uint64_t word)
 {
-	const uint8_t *source = bulk_next(&peer->in);
+	const uint8_t *source = bulk_next(&peer->in, word);
 	const struct rb_shm_region *region = rb_shm_id_find(&ep->region_ids, cell->arg[0]);
 	uint64_t offset = cell->arg[1], size_bytes = cell->arg[2];
 
@@ -507,6 +509,12 @@ static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, 
 	}
 }
 
+static bool in_bulks(uint32_t kind)
+{
+	return kind == RB_SHM_BULK || kind == RB_SHM_MORE || kind == RB_SHM_DATA ||
+	       kind == RB_SHM_WRITE;
+}
+
 /* False: it stays, for the next poll. */
 static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t word, bool all)
 {
@@ -516,6 +524,10 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 	struct rb_shm_cell copy, *cell = &copy;
 
 	if ((kind == RB_SHM_MORE) != (in->pieces.left > 0)) {
+		broken(ep, peer);
+		return false;
+	}
+	if (in_bulks(kind) && size_bytes >= RB_SHM_BULKS) {
 		broken(ep, peer);
 		return false;
 	}
@@ -531,10 +543,10 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		cells = cells_of(size_bytes);
 		break;
 	case RB_SHM_BULK:
-		take_bulk(ep, peer, cell);
+		take_bulk(ep, peer, cell, word);
 		break;
 	case RB_SHM_MORE:
-		piece_take(ep, peer);
+		piece_take(ep, peer, word);
 		break;
 	case RB_SHM_ANNOUNCE:
 		take_announce(ep, peer, cell);
@@ -550,10 +562,10 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		take_withdraw(ep, peer, cell->tag, cell->arg[0]);
 		break;
 	case RB_SHM_DATA:
-		take_data(ep, peer, cell);
+		take_data(ep, peer, cell, word);
 		break;
 	case RB_SHM_WRITE:
-		take_write(ep, peer, cell);
+		take_write(ep, peer, cell, word);
 		break;
 	case RB_SHM_WRITTEN:
 		take_written(ep, peer, cell);
@@ -565,10 +577,14 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		broken(ep, peer);
 	}
 	in->position += cells;
-	if (kind == RB_SHM_BULK || kind == RB_SHM_MORE || kind == RB_SHM_DATA ||
-	    kind == RB_SHM_WRITE)
+	if (in_bulks(kind))
 		consumed_store(in); /* The sender may be waiting for the buffer. */
 	return true;
+}
+
+static uint64_t word_at(const struct rb_shm_inbound *in, uint32_t position)
+{
+	return atomic_load_explicit(&cell_at(in, position)->word, memory_order_relaxed);
 }
 
 /* Of a message that begins with the next cell: false: some of its pieces are not here yet. */
@@ -580,8 +596,8 @@ static bool pieces_read(struct rb_shm_inbound *in, uint8_t *target, size_t size_
 	    last + 1)
 		return false;
 	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES)
-		memcpy(target + at, bulk_next(in), rb_shm_piece(size_bytes - at));
-	in->position = last + 1;
+		memcpy(target + at, bulk_next(in, word_at(in, in->position++)),
+		       rb_shm_piece(size_bytes - at));
 	return true;
 }
 

@@ -87,13 +87,18 @@ static bool bulks_free(struct rb_shm_outbound *out, uint32_t count)
 	return out->bulk - out->bulk_free + count <= RB_SHM_BULKS;
 }
 
-/* Fills the next bulk buffer for the cell that is published next. */
-static void bulk_fill(struct rb_shm_outbound *out, const void *source, size_t size_bytes)
+/* Fills the next bulk buffer for the cell that is published next; that cell says which it is. Where
+ * none is in use it is the first: what was used last may still be in the caches. */
+static uint32_t bulk_fill(struct rb_shm_outbound *out, const void *source, size_t size_bytes)
 {
-	uint32_t slot = out->bulk++ % RB_SHM_BULKS;
+	uint32_t slot;
 
+	if (out->bulk == out->bulk_free)
+		out->bulk_first = out->bulk;
+	slot = (out->bulk - out->bulk_first) % RB_SHM_BULKS;
 	out->copy(out->bulks + (size_t)slot * RB_SHM_BULK_BYTES, source, size_bytes);
-	out->bulk_at[slot] = out->position;
+	out->bulk_at[out->bulk++ % RB_SHM_BULKS] = out->position;
+	return slot;
 }
 
 static inline struct rb_shm_cell *cell_at(struct rb_shm_outbound *out, uint32_t position)
@@ -180,18 +185,21 @@ static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 	struct rb_shm_cell *cell = cell_at(out, out->position);
 	enum rb_shm_cell_kind kind = RB_SHM_BULK;
 	uint32_t pieces = (uint32_t)((size_bytes + RB_SHM_BULK_BYTES - 1) / RB_SHM_BULK_BYTES);
+	uint32_t slot;
 
 	if ((peer->streams.first != NULL && out->owed > 0) || !cells_free(out, pieces) ||
 	    !bulks_free(out, pieces))
 		return false;
+	if (pieces > 1)
+		consumed_refresh(out); /* They may all be free. */
 	out->owed = peer->streams.first != NULL ? pieces : 0;
 	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
 	cell->tag = tag;
 	cell->signature = *signature;
 	cell->arg[0] = size_bytes;
 	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES) {
-		bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));
-		publish(peer, cell_at(out, out->position), kind, 0, 1);
+		slot = bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));
+		publish(peer, cell_at(out, out->position), kind, slot, 1);
 		kind = RB_SHM_MORE;
 	}
 	return true;
@@ -457,22 +465,23 @@ static void stream_piece(struct rb_shm_peer *peer, struct rb_request *request)
 	uint64_t offset = request->backend[RB_SHM_OFFSET];
 	size_t left = request->size_bytes - offset;
 	size_t piece = rb_shm_piece(left);
+	uint32_t slot;
 
 	bool shown = request->kind == RB_REQUEST_SEND && rb_shm_shows(offset);
 	uint64_t begun_ns = shown ? rb_clock_ns() : 0;
 
-	bulk_fill(out, (const uint8_t *)request->buffer + offset, piece);
+	slot = bulk_fill(out, (const uint8_t *)request->buffer + offset, piece);
 	cell->tag = request->tag;
 	if (request->kind == RB_REQUEST_PUT) {
 		cell->arg[0] = ((const struct rb_shm_remote *)request->remote)->id;
 		cell->arg[1] = request->remote_offset + offset;
 		cell->arg[2] = piece;
-		publish(peer, cell, RB_SHM_WRITE, 0, 1);
+		publish(peer, cell, RB_SHM_WRITE, slot, 1);
 	} else {
 		cell->arg[0] = request->backend[RB_SHM_THEIR_ID];
 		cell->arg[1] = piece;
 		cell->arg[2] = shown ? rb_clock_ns() - begun_ns : 0;
-		publish(peer, cell, RB_SHM_DATA, 0, 1);
+		publish(peer, cell, RB_SHM_DATA, slot, 1);
 	}
 	request->backend[RB_SHM_OFFSET] += piece;
 }
