@@ -603,7 +603,7 @@ __device__ __forceinline__ void convert(const struct rb_cuda_convert &call)
 
 /* ---- The coded wire ---- */
 
-__device__ __forceinline__ float factor_of(const struct rb_cuda_coded &call)
+template <class Call> __device__ __forceinline__ float factor_of(const Call &call)
 {
 	return call.final_count > 1 ? 1.0f / (float)call.final_count : 1.0f;
 }
@@ -617,8 +617,8 @@ __device__ __forceinline__ float lost(float value, float kept)
 }
 
 /* From vectors of floats, one of them, or of bfloat16. */
-template <class From> struct to_bf16 {
-	const struct rb_cuda_coded &call;
+template <class From, class Call> struct to_bf16 {
+	const Call &call;
 	float factor;
 
 	template <int N> __device__ __forceinline__ void run(uint64_t i, bool aligned) const
@@ -652,16 +652,22 @@ template <class From> struct to_bf16 {
 	}
 };
 
-template <class From> __device__ __forceinline__ void code_bf16(const struct rb_cuda_coded &call)
+template <class From, class Call> __device__ __forceinline__ void code_bf16(const Call &call)
 {
-	const to_bf16<From> body = { call, factor_of(call) };
-	flat vectors[2 + RB_CUDA_OPERANDS] = { { call.to, 2 }, { call.residual, 4 } };
+	const to_bf16<From, Call> body = { call, factor_of(call) };
+	const uint32_t size = sizeof(typename From::stored);
+	const uintptr_t first = (uintptr_t)call.from[0];
+	uintptr_t differ = 0;
 
-#pragma unroll
-	for (uint32_t k = 0; k < RB_CUDA_OPERANDS; k++) {
-		vectors[2 + k].base = k < call.from_count ? call.from[k] : 0;
-		vectors[2 + k].size = sizeof(typename From::stored);
-	}
+#pragma unroll 1
+	for (uint32_t k = 1; k < call.from_count; k++)
+		differ |= (uintptr_t)call.from[k] ^ first;
+	/* The last stands for all operands but the first: it agrees with that where they do. */
+	const flat vectors[] = { { call.to, 2 },
+				 { call.residual, 4 },
+				 { call.from[0], size },
+				 { (const void *)(first ^ (differ & (4 * size - 1))), size } };
+
 	each(body, vectors, call.count);
 }
 
@@ -731,8 +737,9 @@ __device__ __forceinline__ lane_values decode_lane(const void *units, uint64_t u
 
 /* All lanes together: adds the residual, and rounds. What a lane reads of the
  * unit it has read. */
-__device__ __forceinline__ void encode_lane(const struct rb_cuda_coded &call, uint64_t unit,
-					    uint32_t lane, lane_values in, bool aligned)
+template <class Call>
+__device__ __forceinline__ void encode_lane(const Call &call, uint64_t unit, uint32_t lane,
+					    lane_values in, bool aligned)
 {
 	const uint64_t first = unit * UNIT_VALUES + 4 * lane, end = first + 4;
 	char *to = (char *)call.to + unit * UNIT_BYTES;
@@ -803,7 +810,7 @@ __device__ __forceinline__ void decode_int8(const struct rb_cuda_coded &call)
 	}
 }
 
-__device__ __forceinline__ void reduce_int8(const struct rb_cuda_coded &call)
+template <class Call> __device__ __forceinline__ void reduce_int8(const Call &call)
 {
 	const uint32_t lane = threadIdx.x % WARP;
 	const float factor = factor_of(call);
@@ -961,9 +968,11 @@ KERNEL(rb_narrow_bf16, rb_cuda_convert, convert<f32, bf16>)
 KERNEL(rb_encode_bf16, rb_cuda_coded, code_bf16<f32>)
 KERNEL(rb_decode_bf16, rb_cuda_coded, decode_bf16)
 KERNEL(rb_reduce_coded_bf16, rb_cuda_coded, code_bf16<bf16>)
+KERNEL(rb_reduce_coded_many_bf16, rb_cuda_coded_many, code_bf16<bf16>)
 KERNEL(rb_encode_int8, rb_cuda_coded, encode_int8)
 KERNEL(rb_decode_int8, rb_cuda_coded, decode_int8)
 KERNEL(rb_reduce_coded_int8, rb_cuda_coded, reduce_int8)
+KERNEL(rb_reduce_coded_many_int8, rb_cuda_coded_many, reduce_int8)
 KERNEL(rb_sgd, rb_cuda_sgd, update_sgd)
 KERNEL(rb_adam, rb_cuda_adam, update_adam)
 KERNEL(rb_gate, rb_cuda_gate, gate)

@@ -57,6 +57,15 @@ struct rb_cuda_coded {
 	const void *from[RB_CUDA_OPERANDS];
 };
 
+/* rb_reduce_coded_many_*: the same, of more. */
+struct rb_cuda_coded_many {
+	void *to;
+	float *residual;
+	uint64_t count;
+	uint32_t from_count, final_count;
+	const void *from[RB_CUDA_OPERANDS_MANY];
+};
+
 /*
  * rb_sgd, rb_adam: an update of `count` parameters, by the equations of trainer/rules/optimizer.h.
  * NaNs need not have its bits.

@@ -105,9 +105,8 @@ rubato_cuda_lagged_create(rubato_comm *comm, uint64_t count, rubato_type type, r
  * stream writes into a leased buffer is over before the commit, what it reads of a lent one before
  * the release. Calls wait for the device's own copies and additions, never for a peer's.
  * Memory on the device: as rubato_partial_create says, what rubato_partial_residual lends among it.
- * In a simulation: on the simulated device. Errors besides: UNSUPPORTED (no device in use; another
- * options.wire than RUBATO_WIRE_SAME on more than 8 ranks), MISMATCH (some ranks have theirs on the
- * host). An error of the device's poisons the communicator.
+ * In a simulation: on the simulated device. Errors besides: UNSUPPORTED (no device in use),
+ * MISMATCH (some ranks have theirs on the host). An error of the device's poisons the communicator.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status
 rubato_cuda_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,

@@ -47,11 +47,14 @@ static rubato_status kernels_load(struct rb_cuda_context *context)
 				       k == RB_CUDA_MANY ? "many_" : "", types[t]);
 			RB_TRY(kernel_load(context, name, &context->kernels[t][k]));
 		}
-	for (uint32_t w = 0; w < RB_CUDA_WIRES; w++)
+	for (uint32_t w = 0; w < RB_CUDA_WIRES; w++) {
 		for (uint32_t c = 0; c < RB_CODING_REDUCE; c++) {
 			(void)snprintf(name, sizeof(name), "rb_%s_%s", codings[c], wires[w]);
 			RB_TRY(kernel_load(context, name, &context->coders[w][c]));
 		}
+		(void)snprintf(name, sizeof(name), "rb_reduce_coded_many_%s", wires[w]);
+		RB_TRY(kernel_load(context, name, &context->coded_many[w]));
+	}
 	return kernel_load(context, "rb_gate", &context->gate);
 }
 

@@ -38,6 +38,7 @@ struct rb_cuda_context {
 	CUmodule module;
 	CUfunction kernels[RUBATO_TYPE_COUNT][RB_CUDA_KERNELS];
 	CUfunction coders[RB_CUDA_WIRES][RB_CODING_REDUCE]; /* By wire - 1, coding - 1. */
+	CUfunction coded_many[RB_CUDA_WIRES];               /* REDUCE of many operands. */
 	CUfunction gate;
 	CUstream streams[RB_CUDA_STREAMS];
 	struct rb_lock lock; /* Of these two; never held across a call of the driver. */

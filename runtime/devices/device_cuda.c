@@ -269,29 +269,29 @@ static rubato_status launch(struct device *device, const struct rb_work *work, C
 	return RUBATO_OK;
 }
 
-_Static_assert(RB_DEVICE_CUDA_CODED == RB_CUDA_OPERANDS, "it is what a kernel takes");
-
 /* Of float32 in fewer bits; what is coded in units takes a warp for each. */
 static rubato_status launch_coded(struct device *device, const struct rb_reduce *reduce,
 				  CUstream stream)
 {
-	struct rb_cuda_coded arguments = { .to = reduce->to,
-					   .residual = reduce->residual,
-					   .count = reduce->count,
-					   .from_count = reduce->from_count,
-					   .final_count = reduce->final_count };
+	struct rb_cuda_coded_many arguments = { .to = reduce->to,
+						.residual = reduce->residual,
+						.count = reduce->count,
+						.from_count = reduce->from_count,
+						.final_count = reduce->final_count };
 	void *parameters[] = { &arguments };
+	CUfunction kernel = device->context->coders[reduce->wire - 1][reduce->coding - 1];
 	uint64_t values = reduce->count;
 
-	if (reduce->from_count > RB_CUDA_OPERANDS)
+	if (reduce->from_count > RB_CUDA_OPERANDS_MANY)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "CUDA: a sum of %u coded operands at once; %u are the most",
-			       reduce->from_count, RB_CUDA_OPERANDS);
+			       reduce->from_count, RB_CUDA_OPERANDS_MANY);
+	if (reduce->from_count > RB_CUDA_OPERANDS)
+		kernel = device->context->coded_many[reduce->wire - 1];
 	if (reduce->coding == RB_CODING_REDUCE)
 		values *= rb_code_values(reduce->wire);
 	memcpy(arguments.from, reduce->from, reduce->from_count * sizeof(arguments.from[0]));
-	RB_CUDA_TRY(driver(device), cuLaunchKernel,
-		    device->context->coders[reduce->wire - 1][reduce->coding - 1],
+	RB_CUDA_TRY(driver(device), cuLaunchKernel, kernel,
 		    rb_cuda_grid(values, sizeof(float), device->context->multiprocessors), 1, 1,
 		    RB_CUDA_BLOCK, 1, 1, 0, stream, parameters, NULL);
 	return RUBATO_OK;

@@ -4,8 +4,7 @@
 
 #include "runtime/engine/executor.h"
 
-#define RB_DEVICE_CUDA_CODED 8u /* So many operands a sum of what is coded has at most. */
-#define RB_CUDA_CURRENT (-1)    /* The device of the calling thread's current context. */
+#define RB_CUDA_CURRENT (-1) /* The device of the calling thread's current context. */
 
 #ifdef RB_HAVE_CUDA
 /*

@@ -16,7 +16,6 @@
 #include "base/hollow.h"
 #include "base/log.h"
 #include "collectives/reduce/identity.h"
-#include "runtime/devices/device_cuda.h"
 #include "runtime/devices/devices.h"
 #include "runtime/relaxed/partial.h"
 
@@ -34,13 +33,6 @@ rubato_status rb_partial_device_find(struct rubato_partial *p)
 	if (device == NULL)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "partial: this communicator has no CUDA device: rubato_cuda_use");
-	if (p->config.options.wire != RUBATO_WIRE_SAME && rb_device_is_cuda(device) &&
-	    p->config.rank_count > RB_DEVICE_CUDA_CODED)
-		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
-			       "partial: on a CUDA device rounds of %u ranks at most travel as %s, "
-			       "not of %u",
-			       RB_DEVICE_CUDA_CODED, rubato_wire_name(p->config.options.wire),
-			       p->config.rank_count);
 	p->device.executor = device;
 	p->device.executors[0] = engine->executor;
 	p->device.executors[1] = device;

@@ -16,7 +16,7 @@
 
 struct areas {
 	_Alignas(64) uint8_t host[AREAS][AREA_BYTES], device[AREAS][AREA_BYTES];
-	struct launcher_span spans[AREAS];
+	struct launcher_span spans[4 * AREAS];
 	uint32_t span_count;
 };
 

@@ -80,6 +80,8 @@ FAULTS = [
      [("? difference : 0.0f", "? difference : difference")]),
     ("a sum that is not divided", "rb_reduce_coded_bf16", OTHER, True,
      [("sum.value[e] * factor;", "sum.value[e];")]),
+    ("operands whose addresses differ", "rb_reduce_coded_many_bf16", ALIGNED, None,
+     [("(differ & (4 * size - 1))", "0")]),
     ("a fused multiply-add", "rb_encode_int8", OTHER, True,
      [("value - scale * code", "fmaf(-scale, code, value)")]),
     ("codes that are cut", "rb_encode_int8", OTHER, True,

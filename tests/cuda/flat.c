@@ -84,38 +84,53 @@ const char *flat_conversion(struct areas *a, struct rb_rng *rng, const struct fl
 
 /* ---- The coded wire ---- */
 
-enum verb { ENCODE, DECODE, REDUCE };
+enum verb { ENCODE, DECODE, REDUCE, REDUCE_MANY, VERBS };
 
-static const char *const coded_kernels[2][3] = {
-	{ "rb_encode_bf16", "rb_decode_bf16", "rb_reduce_coded_bf16" },
-	{ "rb_encode_int8", "rb_decode_int8", "rb_reduce_coded_int8" },
+static const char *const coded_kernels[2][VERBS] = {
+	{ "rb_encode_bf16", "rb_decode_bf16", "rb_reduce_coded_bf16", "rb_reduce_coded_many_bf16" },
+	{ "rb_encode_int8", "rb_decode_int8", "rb_reduce_coded_int8", "rb_reduce_coded_many_int8" },
 };
+
+#define MANY 30u         /* Operands, in the areas of the first eight, */
+#define MANY_APART 3072u /* bytes apart. */
 
 struct coded_case {
 	enum verb verb;
 	bool int8;
-	uint32_t to_area, to_shift, residual_shift, shifts[RB_CUDA_OPERANDS];
+	uint32_t to_operand, to_shift, residual_shift, shifts[MANY]; /* to_operand MANY: none. */
 };
+
+static bool reduces(const struct coded_case *c)
+{
+	return c->verb >= REDUCE;
+}
+
+static uint32_t area_of(uint32_t operand)
+{
+	return operand % RB_CUDA_OPERANDS;
+}
 
 static struct rb_coded coded_drawn(struct coded_case *c, struct rb_rng *rng)
 {
 	struct rb_coded twin = { c->int8 ? RUBATO_WIRE_INT8 : RUBATO_WIRE_BFLOAT16,
 				 .from_count = 1 };
 
-	c->verb = (enum verb)rb_rng_below(rng, 3);
-	twin.count = rb_rng_below(rng, c->verb == REDUCE && c->int8 ? 12 : 1400);
-	if (c->verb == REDUCE) {
+	c->verb = (enum verb)rb_rng_below(rng, VERBS);
+	twin.count = rb_rng_below(rng, reduces(c) && c->int8 ? 12 : 1400);
+	if (reduces(c)) {
 		twin.from_count = 1 + (uint32_t)rb_rng_below(rng, RB_CUDA_OPERANDS);
 		twin.final_count = (uint32_t)(rb_rng_below(rng, 2) * rb_rng_below(rng, 9));
 	}
-	c->to_area = RB_CUDA_OPERANDS;
+	if (c->verb == REDUCE_MANY)
+		twin.from_count = 1 + (uint32_t)rb_rng_below(rng, MANY);
+	c->to_operand = MANY;
 	c->to_shift = shift_drawn(rng);
 	c->residual_shift = shift_drawn(rng) & ~3u;
 	for (uint32_t k = 0; k < twin.from_count; k++)
-		c->shifts[k] = shift_drawn(rng);
-	if (c->verb == REDUCE && rb_rng_below(rng, 2) == 0) { /* In place. */
-		c->to_area = (uint32_t)rb_rng_below(rng, twin.from_count);
-		c->to_shift = c->shifts[c->to_area];
+		c->shifts[k] = shift_drawn(rng) + k / RB_CUDA_OPERANDS * MANY_APART;
+	if (reduces(c) && rb_rng_below(rng, 2) == 0) { /* In place. */
+		c->to_operand = (uint32_t)rb_rng_below(rng, twin.from_count);
+		c->to_shift = c->shifts[c->to_operand];
 	}
 	return twin;
 }
@@ -125,17 +140,19 @@ const char *flat_coded(struct areas *a, bool int8, struct rb_rng *rng,
 {
 	struct coded_case c = { .int8 = int8 };
 	struct rb_coded twin = coded_drawn(&c, rng);
-	const uint64_t units = c.verb == REDUCE ? twin.count : rb_code_units(twin.wire, twin.count);
+	const uint64_t units = reduces(&c) ? twin.count : rb_code_units(twin.wire, twin.count);
 	const size_t coded_bytes = units * rb_code_bytes(twin.wire);
 	const size_t floats = units * rb_code_values(twin.wire) * 4, whole = twin.count * 4;
 	const bool keeps = c.verb != DECODE && rb_rng_below(rng, 2) != 0;
 	const size_t from_bytes = c.verb == ENCODE ? whole : coded_bytes;
-	struct rb_cuda_coded call = { .count = twin.count,
-				      .from_count = twin.from_count,
-				      .final_count = twin.final_count };
+	struct rb_cuda_coded_many call = { .count = twin.count,
+					   .from_count = twin.from_count,
+					   .final_count = twin.final_count };
+	const bool in_place = c.to_operand < MANY;
+	const uint32_t to_area = in_place ? area_of(c.to_operand) : RB_CUDA_OPERANDS;
 	const unsigned block = int8 ? 32 * (1 + (unsigned)rb_rng_below(rng, 3))
 				    : 1 + (unsigned)rb_rng_below(rng, 40);
-	const void *from[RB_CUDA_OPERANDS];
+	const void *from[MANY];
 	const char *kernel = chosen(coded_kernels[int8][c.verb], fault), *error;
 
 	if (kernel == NULL)
@@ -144,15 +161,15 @@ const char *flat_coded(struct areas *a, bool int8, struct rb_rng *rng,
 	for (uint32_t k = 0; k < AREAS && rb_rng_below(rng, 4) != 0; k++)
 		(rb_rng_below(rng, 4) == 0 ? halfway : ordinary)(a, k, rng);
 	for (uint32_t k = 0; k < twin.from_count; k++) {
-		from[k] = areas_host(a, k, c.shifts[k]);
-		call.from[k] = areas_give(a, k, c.shifts[k], from_bytes, k == c.to_area);
+		from[k] = areas_host(a, area_of(k), c.shifts[k]);
+		call.from[k] =
+			areas_give(a, area_of(k), c.shifts[k], from_bytes, k == c.to_operand);
 	}
 	twin.from = from;
-	twin.to = areas_host(a, c.to_area, c.to_shift);
-	call.to = c.to_area < twin.from_count
-			  ? (void *)(uintptr_t)call.from[c.to_area]
-			  : areas_give(a, c.to_area, c.to_shift,
-				       c.verb == DECODE ? whole : coded_bytes, true);
+	twin.to = areas_host(a, to_area, c.to_shift);
+	call.to = in_place ? (void *)(uintptr_t)call.from[c.to_operand]
+			   : areas_give(a, to_area, c.to_shift,
+					c.verb == DECODE ? whole : coded_bytes, true);
 	if (keeps) {
 		twin.residual = areas_host(a, AREAS - 1, c.residual_shift);
 		call.residual = areas_give(a, AREAS - 1, c.residual_shift, floats, true);
@@ -160,17 +177,19 @@ const char *flat_coded(struct areas *a, bool int8, struct rb_rng *rng,
 	(c.verb == ENCODE   ? rb_coders_plain.encode
 	 : c.verb == DECODE ? rb_coders_plain.decode
 			    : rb_coders_plain.reduce)(&twin);
-	error = launcher_run(kernel, 1 + (unsigned)rb_rng_below(rng, 3), block, &call, sizeof(call),
+	error = launcher_run(kernel, 1 + (unsigned)rb_rng_below(rng, 3), block, &call,
+			     c.verb == REDUCE_MANY ? sizeof(call) : sizeof(struct rb_cuda_coded),
 			     a->spans, a->span_count);
 	if (error == NULL)
 		error = areas_differ(a, text, text_bytes);
 	if (error != NULL && error != text)
 		(void)snprintf(text, text_bytes, "%s", error);
 	if (error != NULL)
-		(void)snprintf(text + strlen(text), text_bytes - strlen(text),
-			       ": %s, count %lu, operands %u, final %u, to area %u, residual %d, "
-			       "block %u",
-			       coded_kernels[int8][c.verb], (unsigned long)twin.count,
-			       twin.from_count, twin.final_count, c.to_area, keeps, block);
+		(void)snprintf(
+			text + strlen(text), text_bytes - strlen(text),
+			": %s, count %lu, operands %u, final %u, to operand %u, residual %d, "
+			"block %u",
+			coded_kernels[int8][c.verb], (unsigned long)twin.count, twin.from_count,
+			twin.final_count, c.to_operand, keeps, block);
 	return error != NULL ? text : NULL;
 }
