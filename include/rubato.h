@@ -954,7 +954,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_accumulate(rubato_comm *com
  * al., 1-bit Adam, ICML 2021). Over many starts nothing is lost but the last e: the sum of the
  * results is the sum of the inputs, less what e holds, the rounding of float32 itself aside. Where
  * y is not finite, or becomes infinite, e is 0 (INT8: of all 128). One-shots are rounded without.
- * Memory: the vector coded, five times for one on a device; with feedback 8, or 12, an element.
+ * Memory: the vector coded, with feedback 8 bytes an element; on a device if both buffers are.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_wire(rubato_comm *comm, rubato_wire wire,
 							  bool feedback);
@@ -962,8 +962,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_wire(rubato_comm *comm, rub
 RUBATO_API const char *rubato_wire_name(rubato_wire wire);
 /* What rounding has lost so far, of a persistent operation that feeds it back: *count floats, lent
  * until it is freed, which may be read and written while it is not in flight: saved, and put back
- * into an operation made alike. Their order is the library's own. Errors: ARGUMENT (it has none; in
- * flight). */
+ * into one made alike. Their order is the library's own; they lie where the coded vector does.
+ * Errors: ARGUMENT (it has none; in flight), the device's. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_op_residual(rubato_op *operation, float **residual,
 							     uint64_t *count);
 /* That of a partial allreduce with options.feedback, likewise: before the first commit, and when

@@ -193,28 +193,44 @@ static void coded_describe(struct rubato_op *op, struct rb_converted *c)
 }
 
 /* After the arguments were checked and the signature made of them. */
-static rubato_status converted_prepare(struct rubato_op *op)
+static void converted_describe(struct rubato_op *op)
 {
 	struct rb_converted *c = &op->converted;
 	bool coded = coded_wanted(op);
 	uint32_t unit_bytes;
 
 	c->active = (coded || wide_wanted(op)) && op->count > 0 && op->comm->engine.rank_count > 1;
+	c->on.device = NULL;
 	if (!c->active)
-		return RUBATO_OK;
+		return;
 	c->in = op->in;
 	c->out = op->out;
 	if (coded)
 		coded_describe(op, c);
 	else
 		wide_describe(op, c);
-	RB_TRY(rb_converted_prepare(c, &op->comm->memory, coded && feeds_back(op)));
 	unit_bytes = rb_converted_bytes(c);
 	op->type = RUBATO_FLOAT32;
-	op->in = c->memory->base;
 	op->in_bytes = c->in_blocks * c->block_units * unit_bytes;
 	op->out_bytes = rb_code_units(c->wire, c->out_values) * unit_bytes;
-	op->out = op->out_bytes > 0 ? c->memory->base + c->out_first * unit_bytes : NULL;
+}
+
+/* Where the operation itself works, once it is known where its caller's buffers lie. */
+static rubato_status converted_place(struct rubato_op *op)
+{
+	struct rb_converted *c = &op->converted;
+	bool feedback = rb_op_coded(op) && feeds_back(op);
+	uint8_t *base;
+
+	if (!c->active)
+		return RUBATO_OK;
+	if (op->device.executor != NULL)
+		RB_TRY(rb_converted_prepare_on(c, op->device.executor, feedback));
+	else
+		RB_TRY(rb_converted_prepare(c, &op->comm->memory, feedback));
+	base = op->device.executor != NULL ? c->on.units : c->memory->base;
+	op->in = base;
+	op->out = op->out_bytes > 0 ? base + c->out_first * rb_converted_bytes(c) : NULL;
 	return RUBATO_OK;
 }
 
@@ -288,7 +304,7 @@ static rubato_status first_prepare(struct rubato_op *op, uint64_t *scratch_bytes
 		op->signature.type = rb_signature_type(op->type, op->comm->wire, feeds_back(op));
 	if (wide_wanted(op))
 		op->signature.type = RUBATO_FLOAT32;
-	RB_TRY(converted_prepare(op));
+	converted_describe(op);
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
 	if (op->count == 0 && op->kind != RB_KIND_ALLTOALLV && op->kind != RB_KIND_BARRIER)
@@ -343,6 +359,7 @@ rubato_status rb_op_prepare(struct rubato_op *op)
 	op->at_once = prepared != NULL && prepared->at_once;
 	if (op->comm->engine.device_count > 0)
 		RB_TRY(rb_op_kinds_find(op));
+	RB_TRY(converted_place(op));
 	if (op->kind == RB_KIND_SENDRECV)
 		return RUBATO_OK;
 	mapped = rb_plan_needs_peers(op->plan) && !rb_plan_by_pairs(op->plan);
@@ -419,6 +436,7 @@ rubato_status rb_op_prepare_late(struct rubato_op *op)
 	RB_TRY(first_prepare(op, &scratch_bytes));
 	if (op->comm->engine.device_count > 0)
 		RB_TRY(rb_op_kinds_find(op));
+	RB_TRY(converted_place(op));
 	RB_TRY(scratch_prepare(op, scratch_bytes, false));
 	return rb_run_init(&op->run, op->plan);
 }

@@ -75,6 +75,8 @@ static void run_start(struct rubato_op *op, struct rb_plan *plan, enum rb_met me
 {
 	where_set(op);
 	op->run.executors = rb_op_coded(op) ? op->converted.executors : NULL;
+	op->run.wire = RUBATO_WIRE_SAME;
+	op->run.residual = NULL;
 	if (op->comm->engine.device_count > 0) {
 		rubato_status err = rb_op_stage(op, &plan);
 

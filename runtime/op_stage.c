@@ -25,23 +25,32 @@ static rubato_status buffer_find(struct rubato_op *op, const void *base, uint64_
 	return RUBATO_OK;
 }
 
-/* The operation's own memory is the host's; its caller's is copied from and to there. */
+/* The operation's own memory is that device's which both of its caller's buffers are on, if it
+ * codes; else the host's, and theirs is copied from and to there. */
 static rubato_status converted_find(struct rubato_op *op)
 {
 	struct rb_converted *c = &op->converted;
+	struct rb_executor *devices[2];
 	const uint64_t bytes[2] = {
 		c->block_values * c->in_blocks * rb_converted_value_bytes(c),
 		c->out_values * rb_converted_value_bytes(c),
 	};
+	bool there;
 
 	for (uint32_t i = 0; i < 2; i++) {
 		op->device.executor = NULL;
 		RB_TRY(buffer_find(op, i == 0 ? c->in : c->out, bytes[i],
 				   &op->device.kinds[RB_BUF_IN + i]));
-		RB_TRY(rb_converted_side(c, i == 1, op->device.executor, bytes[i]));
+		devices[i] = op->device.executor;
+	}
+	there = devices[0] != NULL && devices[0] == devices[1] && rb_converted_suits_device(c);
+	if (there)
+		return RUBATO_OK;
+	op->device.executor = NULL;
+	for (uint32_t i = 0; i < 2; i++) {
+		RB_TRY(rb_converted_side(c, i == 1, devices[i], bytes[i]));
 		op->device.kinds[RB_BUF_IN + i] = RB_MEMORY_HOST;
 	}
-	op->device.executor = NULL;
 	return RUBATO_OK;
 }
 
@@ -187,6 +196,15 @@ rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
 	d->executors[0] = engine->executor;
 	d->executors[1] = d->executor;
 	op->run.executors = d->executors;
+	if (rb_op_coded(op)) {
+		for (uint32_t s = 0; s < staged->schedule.step_count; s++) /* Their residual is. */
+			RB_ASSERT(staged->schedule.steps[s].kind != RB_STEP_REDUCE ||
+				  staged->schedule.steps[s].flags & RB_STEP_DEVICE);
+		op->run.wire = op->converted.wire;
+		if (op->converted.residual != NULL) /* Behind those of the inputs. */
+			op->run.residual =
+				op->converted.residual + op->converted.residual_count / 2;
+	}
 	*plan = staged;
 	return RUBATO_OK;
 }

@@ -106,6 +106,38 @@ rubato_status rubato_cancel(rubato_op *op)
 	return err;
 }
 
+struct zeroed {
+	bool done;
+	rubato_status status;
+	char text[RB_TEXT_BYTES];
+};
+
+static void zeroed(void *arg, rubato_status status, const char *text)
+{
+	struct zeroed *z = arg;
+
+	z->done = true;
+	z->status = status;
+	(void)snprintf(z->text, sizeof(z->text), "%s", text);
+}
+
+/* On a device: nobody has written there before the first start. */
+static rubato_status residual_zero(struct rubato_op *op)
+{
+	struct rb_engine *engine = &op->comm->engine;
+	struct zeroed z = { .status = RUBATO_OK };
+	rubato_status err;
+
+	if (op->converted.on.device == NULL)
+		return RUBATO_OK;
+	RB_TRY(rb_engine_check(engine));
+	rb_converted_zero(&op->converted, engine, zeroed, &z);
+	err = rb_engine_wait_for(engine, &z.done, op->comm->timeout_ns);
+	if (!z.done)
+		rb_run_fail(engine, &op->converted.run, err, rubato_error_text());
+	return z.status == RUBATO_OK ? RUBATO_OK : RB_FAIL(z.status, "residual: %s", z.text);
+}
+
 rubato_status rubato_op_residual(rubato_op *op, float **residual, uint64_t *count)
 {
 	rubato_status err = RUBATO_OK;
@@ -117,6 +149,8 @@ rubato_status rubato_op_residual(rubato_op *op, float **residual, uint64_t *coun
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "residual: the operation is in flight");
 	else if (op->converted.residual == NULL)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "residual: nothing is fed back");
+	else
+		err = residual_zero(op);
 	if (err == RUBATO_OK) {
 		*residual = op->converted.residual;
 		*count = op->converted.residual_count;

@@ -70,21 +70,9 @@ static void encode(struct rb_converted *c, uint64_t first, uint64_t count)
 	}
 }
 
-/* The device converts: what it takes and gives lies in the side's memory. */
-static void units_copy(struct rb_converted *c, uint64_t first, uint64_t count)
-{
-	uint64_t bytes = rb_code_bytes(c->wire);
-	uint8_t *there = c->sides[c->back].memory + first * bytes;
-	uint8_t *here = c->memory->base + ((c->back ? c->out_first : 0) + first) * bytes;
-
-	memcpy(c->back ? there : here, c->back ? here : there, (size_t)(count * bytes));
-}
-
 static void convert(struct rb_converted *c, uint64_t first, uint64_t count)
 {
-	if (c->sides[c->back].codes)
-		units_copy(c, first, count);
-	else if (c->wire == RUBATO_WIRE_SAME)
+	if (c->wire == RUBATO_WIRE_SAME)
 		widen(c, first, count);
 	else if (c->back)
 		decode(c, first, count);
@@ -224,15 +212,10 @@ static const struct rb_executor_ops converted_ops = {
 
 static void side_free(struct rb_converted_side *side)
 {
-	void *const all[] = { side->memory, side->units, side->residual };
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		if (all[i] != NULL)
-			side->owner->ops->memory_free(side->owner, all[i]);
-	side->memory = side->units = NULL;
-	side->residual = NULL;
-	side->bytes = side->unit_bytes = 0;
-	side->zeroed = false;
+	if (side->memory != NULL)
+		side->owner->ops->memory_free(side->owner, side->memory);
+	side->memory = NULL;
+	side->bytes = 0;
 }
 
 /* One copy of `count` units, chunk by chunk: what is copied, and how, is the executor's, or the
@@ -267,7 +250,8 @@ static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count, uint32_
 	if (count / layout.chunk >= RB_ITERATION_MAX - 1) /* No plan has more chunks. */
 		layout.chunk = count / (RB_ITERATION_MAX - 1) + 1;
 	if (*plan != NULL && (*plan)->layout.count == count &&
-	    (*plan)->layout.chunk == layout.chunk)
+	    (*plan)->layout.chunk == layout.chunk && (*plan)->key.element_bytes == unit_bytes &&
+	    (*plan)->schedule.steps[0].flags == step.flags)
 		return RUBATO_OK;
 	rb_plan_free(*plan);
 	*plan = NULL;
@@ -289,12 +273,13 @@ rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *m
 {
 	uint32_t unit_bytes = rb_converted_bytes(c), values = rb_code_values(c->wire);
 	uint64_t in_units = c->block_units * c->in_blocks;
-	uint64_t out_units = rb_code_units(c->wire, c->out_values);
 
+	c->on.device = NULL;
 	rb_converted_executor(c, memories->engine);
 	c->convert = rb_convert_of(rb_reduce_best());
 	RB_TRY(plan_prepare(&c->there, in_units, unit_bytes, values, false));
-	RB_TRY(plan_prepare(&c->after, out_units, unit_bytes, values, false));
+	RB_TRY(plan_prepare(&c->after, rb_code_units(c->wire, c->out_values), unit_bytes, values,
+			    false));
 	RB_TRY(rb_run_init(&c->run, c->there));
 	if (feedback)
 		RB_TRY(rb_converted_residual(c, in_units));
@@ -307,6 +292,52 @@ rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *m
 		       : rb_memory_alloc(memories, (size_t)(in_units * unit_bytes), &c->memory);
 }
 
+/* Units lie as the caller's values do. */
+bool rb_converted_suits_device(const struct rb_converted *c)
+{
+	return c->wire != RUBATO_WIRE_SAME &&
+	       (c->in_blocks == 1 || c->block_values % rb_code_values(c->wire) == 0);
+}
+
+static void there_free(struct rb_converted *c)
+{
+	struct rb_converted_there *on = &c->on;
+
+	if (on->units != NULL)
+		on->owner->ops->memory_free(on->owner, on->units);
+	on->units = NULL;
+	on->bytes = 0;
+}
+
+rubato_status rb_converted_prepare_on(struct rb_converted *c, struct rb_executor *device,
+				      bool feedback)
+{
+	uint64_t units = c->block_units * c->in_blocks, values = rb_code_values(c->wire);
+	uint64_t bytes = units * rb_converted_bytes(c);
+	struct rb_converted_there *on = &c->on;
+	void *memory;
+
+	on->device = device;
+	RB_TRY(plan_prepare(&c->there, units, rb_converted_bytes(c), (uint32_t)values, true));
+	RB_TRY(plan_prepare(&c->after, rb_code_units(c->wire, c->out_values), rb_converted_bytes(c),
+			    (uint32_t)values, true));
+	RB_TRY(rb_run_init(&c->run, c->there));
+	if (on->owner != device || on->bytes < bytes) {
+		there_free(c);
+		RB_TRY(device->ops->memory_new(device, RB_MEMORY_DEVICE, (size_t)bytes,
+					       &on->units));
+		on->bytes = bytes;
+		on->owner = device;
+	}
+	if (!feedback)
+		return RUBATO_OK;
+	c->residual_count = 2 * units * values;
+	RB_TRY(device->ops->memory_new(device, RB_MEMORY_DEVICE,
+				       (size_t)(c->residual_count * sizeof(float)), &memory));
+	c->residual = memory;
+	return RUBATO_OK;
+}
+
 void rb_converted_executor(struct rb_converted *c, struct rb_engine *engine)
 {
 	c->executor.ops = &converted_ops;
@@ -315,58 +346,16 @@ void rb_converted_executor(struct rb_converted *c, struct rb_engine *engine)
 	c->clock = engine->endpoints[0];
 }
 
-/* Whether units lie as the caller's values do. */
-static bool is_flat(const struct rb_converted *c)
-{
-	return c->in_blocks == 1 || c->block_values % rb_code_values(c->wire) == 0;
-}
-
-/* Of what the device converts, and lacks. */
-static rubato_status side_code(struct rb_converted *c, bool out, uint64_t units)
-{
-	struct rb_converted_side *side = &c->sides[out];
-	struct rb_executor *device = side->device;
-	uint64_t values = rb_code_values(c->wire), bytes = units * rb_code_bytes(c->wire);
-	void *memory;
-
-	if (side->unit_bytes < bytes) {
-		if (side->units != NULL)
-			device->ops->memory_free(device, side->units);
-		side->units = NULL;
-		side->unit_bytes = 0;
-		RB_TRY(device->ops->memory_new(device, RB_MEMORY_DEVICE, (size_t)bytes, &memory));
-		side->units = memory;
-		side->unit_bytes = bytes;
-	}
-	if (!out && c->residual != NULL && side->residual == NULL) {
-		RB_TRY(device->ops->memory_new(device, RB_MEMORY_DEVICE,
-					       (size_t)(units * values * sizeof(float)), &memory));
-		side->residual = memory;
-	}
-	side->code = (struct rb_code_vector) { .values = side->base,
-					       .count = out ? c->out_values
-							    : c->block_values * c->in_blocks,
-					       .residual = side->residual };
-	return plan_prepare(&side->conversion, units, rb_code_bytes(c->wire), (uint32_t)values,
-			    true);
-}
-
 rubato_status rb_converted_side(struct rb_converted *c, bool out, struct rb_executor *device,
 				uint64_t bytes)
 {
 	struct rb_converted_side *side = &c->sides[out];
-	uint64_t units =
-		out ? rb_code_units(c->wire, c->out_values) : c->block_units * c->in_blocks;
 	void *memory;
 
 	side->device = device;
-	side->codes = device != NULL && c->active && c->wire != RUBATO_WIRE_SAME && is_flat(c) &&
-		      !rb_hollow(c->memory->base);
 	if (device == NULL)
 		return RUBATO_OK;
 	side->base = out ? c->out : (void *)(uintptr_t)c->in;
-	if (side->codes)
-		bytes = units * rb_code_bytes(c->wire);
 	if (side->owner != device || side->bytes < bytes) {
 		side_free(side);
 		RB_TRY(device->ops->memory_new(device, RB_MEMORY_HOST, (size_t)bytes, &memory));
@@ -374,8 +363,6 @@ rubato_status rb_converted_side(struct rb_converted *c, bool out, struct rb_exec
 		side->bytes = bytes;
 		side->owner = device;
 	}
-	if (side->codes)
-		RB_TRY(side_code(c, out, units));
 	if (out)
 		c->out = side->memory;
 	else
@@ -395,13 +382,12 @@ static void side_copy(struct rb_converted *c, struct rb_engine *engine,
 		      void (*done)(struct rb_engine *engine, struct rb_run *run))
 {
 	struct rb_converted_side *side = &c->sides[c->back];
-	void *there = side->codes ? side->units : side->base;
 
 	c->copiers[0] = engine->executor;
 	c->copiers[1] = side->device;
 	c->run.plan = side->plan;
-	c->run.buffers[RB_BUF_IN].base = c->back ? (void *)side->memory : there;
-	c->run.buffers[RB_BUF_OUT].base = c->back ? there : (void *)side->memory;
+	c->run.buffers[RB_BUF_IN].base = c->back ? (void *)side->memory : side->base;
+	c->run.buffers[RB_BUF_OUT].base = c->back ? side->base : (void *)side->memory;
 	c->run.executors = c->copiers;
 	c->run.wire = RUBATO_WIRE_SAME;
 	c->run.type = RUBATO_UINT8;
@@ -409,39 +395,10 @@ static void side_copy(struct rb_converted *c, struct rb_engine *engine,
 	rb_run_start(engine, &c->run);
 }
 
-/* The device's conversion; NONE: zeros for its residual. */
-static void side_convert(struct rb_converted *c, struct rb_engine *engine, enum rb_coding coding,
-			 void (*done)(struct rb_engine *engine, struct rb_run *run))
-{
-	struct rb_converted_side *side = &c->sides[c->back];
-
-	side->code.coding = coding;
-	c->copiers[0] = engine->executor;
-	c->copiers[1] = side->device;
-	c->run.plan = side->conversion;
-	c->run.buffers[RB_BUF_IN].base = c->run.buffers[RB_BUF_OUT].base = side->units;
-	c->run.executors = c->copiers;
-	c->run.wire = c->wire;
-	c->run.code = &side->code;
-	c->run.type = RUBATO_FLOAT32;
-	c->run.done = done;
-	rb_run_start(engine, &c->run);
-}
-
-static void result_decode(struct rb_engine *engine, struct rb_run *run)
-{
-	if (run->status == RUBATO_OK)
-		side_convert(run->owner, engine, RB_CODING_DECODE, run_done);
-	else
-		run_done(engine, run);
-}
-
 static void result_copy(struct rb_engine *engine, struct rb_run *run)
 {
-	struct rb_converted *c = run->owner;
-
 	if (run->status == RUBATO_OK)
-		side_copy(c, engine, c->sides[1].codes ? result_decode : run_done);
+		side_copy(run->owner, engine, run_done);
 	else
 		run_done(engine, run);
 }
@@ -463,15 +420,37 @@ static void conversion_start(struct rb_engine *engine, struct rb_run *run)
 	rb_run_start(engine, run);
 }
 
-static void input_copy(struct rb_engine *engine, struct rb_run *run)
+/* On the device: NONE makes zeros of a half of the residual. */
+static void convert_on(struct rb_converted *c, struct rb_engine *engine, enum rb_coding coding,
+		       void (*done)(struct rb_engine *engine, struct rb_run *run))
 {
-	if (run->status == RUBATO_OK)
-		side_copy(run->owner, engine, conversion_start);
-	else
-		run_done(engine, run);
+	struct rb_converted_there *on = &c->on;
+	uint64_t first = c->back ? c->out_first * rb_code_bytes(c->wire) : 0;
+
+	on->code = (struct rb_code_vector) {
+		.coding = coding,
+		.values = c->back ? c->out : (float *)(uintptr_t)c->in,
+		.count = c->back ? c->out_values : c->block_values * c->in_blocks,
+		.residual = c->back ? NULL : c->residual,
+	};
+	if (coding == RB_CODING_NONE)
+		on->code.residual += on->zeroed * (c->residual_count / 2);
+	c->copiers[0] = engine->executor;
+	c->copiers[1] = on->device;
+	c->run.plan = c->back ? c->after : c->there;
+	c->run.buffers[RB_BUF_IN].base = c->run.buffers[RB_BUF_OUT].base =
+		(uint8_t *)on->units + first;
+	c->run.executors = c->copiers;
+	c->run.wire = c->wire;
+	c->run.code = &on->code;
+	c->run.type = RUBATO_FLOAT32;
+	c->run.done = done;
+	rb_run_start(engine, &c->run);
 }
 
-static void input_encode(struct rb_engine *engine, struct rb_run *run)
+static void encode_on(struct rb_converted *c, struct rb_engine *engine);
+
+static void half_zeroed(struct rb_engine *engine, struct rb_run *run)
 {
 	struct rb_converted *c = run->owner;
 
@@ -479,8 +458,18 @@ static void input_encode(struct rb_engine *engine, struct rb_run *run)
 		run_done(engine, run);
 		return;
 	}
-	c->sides[0].zeroed = true;
-	side_convert(c, engine, RB_CODING_ENCODE, input_copy);
+	c->on.zeroed++;
+	encode_on(c, engine);
+}
+
+static void encode_on(struct rb_converted *c, struct rb_engine *engine)
+{
+	if (c->residual != NULL && c->on.zeroed < 2)
+		convert_on(c, engine, RB_CODING_NONE, half_zeroed);
+	else if (c->on.codes)
+		convert_on(c, engine, RB_CODING_ENCODE, run_done);
+	else
+		c->then(c->arg, RUBATO_OK, "");
 }
 
 static void begin(struct rb_converted *c, bool back,
@@ -502,14 +491,23 @@ void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool b
 		return;
 	}
 	begin(c, back, then, arg);
-	if (!back && c->sides[0].codes && c->sides[0].residual != NULL && !c->sides[0].zeroed)
-		side_convert(c, engine, RB_CODING_NONE, input_encode);
-	else if (!back && c->sides[0].codes)
-		input_encode(engine, &c->run);
+	c->on.codes = true;
+	if (c->on.device != NULL && back)
+		convert_on(c, engine, RB_CODING_DECODE, run_done);
+	else if (c->on.device != NULL)
+		encode_on(c, engine);
 	else if (!back && c->sides[0].device != NULL)
 		side_copy(c, engine, conversion_start);
 	else
 		conversion_start(engine, &c->run);
+}
+
+void rb_converted_zero(struct rb_converted *c, struct rb_engine *engine,
+		       void (*then)(void *arg, rubato_status status, const char *text), void *arg)
+{
+	begin(c, false, then, arg);
+	c->on.codes = false;
+	encode_on(c, engine);
 }
 
 void rb_converted_copy(struct rb_converted *c, struct rb_engine *engine, bool back,
@@ -527,10 +525,13 @@ void rb_converted_fini(struct rb_converted *c)
 	for (uint32_t i = 0; i < 2; i++) {
 		side_free(&c->sides[i]);
 		rb_plan_free(c->sides[i].plan);
-		rb_plan_free(c->sides[i].conversion);
-		c->sides[i].plan = c->sides[i].conversion = NULL;
+		c->sides[i].plan = NULL;
 	}
-	free(c->residual);
+	there_free(c);
+	if (c->on.device != NULL && c->residual != NULL)
+		c->on.device->ops->memory_free(c->on.device, c->residual);
+	else
+		free(c->residual);
 	c->residual = NULL;
 	rb_run_fini(&c->run);
 }

@@ -9,14 +9,16 @@
  *
  *   IDLE --start--> CONVERTING --> EXCHANGING, RUNNING as always --> CONVERTING --> IDLE
  *
- * Where the caller's input or result lies on a device, other local runs take it to pinned host
- * memory before, or from there after. What travels in fewer bits is converted on the device, so
- * that fewer bytes are copied (not where blocks begin within units); else the processor converts.
- *
  * What is coded (collectives/reduce/coded.h) is to schedules a vector of units, each of which takes
  * as many bytes as travel; its reductions are carried out here, too. Conversions and these are work
  * of an executor, in slices, so that progress stays fair, and cancelling and poisoning end them as
  * they end any run.
+ *
+ * Where what is coded comes from a device and goes to the same, the units lie there, too, and with
+ * them what rounding loses: the operation is one of device memory, and the device converts and adds
+ * up. Otherwise (input or result alone on a device, blocks that begin within units, 16-bit floats)
+ * other local runs take the input to pinned host memory before, or the result from there after,
+ * and the processor converts.
  */
 #ifndef RB_RUNTIME_CONVERTED_H
 #define RB_RUNTIME_CONVERTED_H
@@ -31,13 +33,15 @@ struct rb_converted_side { /* What the caller gave, where it lies on a device; d
 	uint8_t *memory;                    /* and on the host, for so many bytes. */
 	uint64_t bytes;
 	struct rb_plan *plan; /* The copy. */
-	bool codes;           /* The device converts, between `base` and */
-	uint8_t *units;       /* what is copied, so many bytes. */
-	uint64_t unit_bytes;
-	float *residual; /* Of inputs, there; NULL: none is kept. */
-	bool zeroed;     /* The residual. */
+};
+
+struct rb_converted_there { /* Units on a device; device NULL: they are the host's. */
+	struct rb_executor *device, *owner; /* owner: that gave the memory. */
+	void *units;
+	uint64_t bytes;
+	uint32_t zeroed; /* Halves of the residual: inputs', sums'. */
+	bool codes;      /* When they are. */
 	struct rb_code_vector code;
-	struct rb_plan *conversion;
 };
 
 struct rb_converted {
@@ -60,7 +64,10 @@ struct rb_converted {
 	rb_convert_fn convert;
 	const struct rb_coders *coders;
 	struct rb_converted_side sides[2]; /* in, and out. */
-	float *residual; /* Coded: of the inputs, then of sums, a value each; NULL: none is kept. */
+	struct rb_converted_there on;
+	/* Coded: of the inputs, then of sums, a value each, where the units are; NULL: none is
+	 * kept. */
+	float *residual;
 	uint64_t residual_count;
 	struct rb_run run;
 	struct rb_work *first, *last; /* Waiting, by next and previous. */
@@ -81,10 +88,15 @@ static inline uint32_t rb_converted_value_bytes(const struct rb_converted *c)
 	return c->wire == RUBATO_WIRE_SAME ? (uint32_t)sizeof(uint16_t) : (uint32_t)sizeof(float);
 }
 
-/* With wire, half, in, out, blocks and out_ set: room, and what converts. `feedback`: what rounding
- * loses is kept, from 0 on. */
+/* With wire, half, in, out, blocks and out_ set, and once it is known where `in` and `out` lie:
+ * room, and what converts. `feedback`: what rounding loses is kept, from 0 on. */
 RB_NODISCARD rubato_status rb_converted_prepare(struct rb_converted *c,
 						struct rb_memories *memories, bool feedback);
+/* The same on the device that both lie on. */
+RB_NODISCARD rubato_status rb_converted_prepare_on(struct rb_converted *c,
+						   struct rb_executor *device, bool feedback);
+/* Whether that can be. */
+bool rb_converted_suits_device(const struct rb_converted *c);
 /* What `in`, or `out`, of so many bytes is: the device's, or NULL. Before each first start. */
 RB_NODISCARD rubato_status rb_converted_side(struct rb_converted *c, bool out,
 					     struct rb_executor *device, uint64_t bytes);
@@ -95,6 +107,9 @@ RB_NODISCARD rubato_status rb_converted_residual(struct rb_converted *c, uint64_
 /* Converts `in`, or the result into `out`; calls then(), perhaps before it returns. */
 void rb_converted_start(struct rb_converted *c, struct rb_engine *engine, bool back,
 			void (*then)(void *arg, rubato_status status, const char *text), void *arg);
+/* Only makes zeros of a residual on a device, unless it has been done. */
+void rb_converted_zero(struct rb_converted *c, struct rb_engine *engine,
+		       void (*then)(void *arg, rubato_status status, const char *text), void *arg);
 /* With a side and a run for its plan: only the copy from the device, or (back) to it. */
 void rb_converted_copy(struct rb_converted *c, struct rb_engine *engine, bool back,
 		       void (*then)(void *arg, rubato_status status, const char *text), void *arg);

@@ -15,6 +15,7 @@
 #include "rubato_cuda.h"
 #include "runtime/comm.h"
 #include "tests/check_main.h"
+#include "tests/coded.h"
 #include "tests/cuda/app.h"
 #include "tests/cuda/fake/worlds.h"
 #include "tests/expect.h"
@@ -106,128 +107,131 @@ END_TEST
 
 /* ---- In fewer bits ---- */
 
-#define CODED_COUNT 100003u
-#define BEHIND                                                                                     \
-	128u /* Floats behind a vector, which are not its own: as many as the last unit has. */
-#define BEHIND_BYTES (BEHIND * sizeof(float))
-
-/* A call, three times over, and what residuals make of it: of memory of the host or the device. */
-static rubato_status coded_run(rubato_comm *comm, uint64_t count, bool on_device, bool on_stream,
-			       bool scatter, float *result)
+START_TEST(what_travels_in_fewer_bits_is_the_hosts)
 {
-	uint32_t n = rubato_size(comm);
-	uint64_t in_count = scatter ? n * count : count;
-	CUstream stream = cuda_app_stream(&app);
-	float *host = malloc(in_count * 4), *in = host, *out = result;
-	float behind[BEHIND], now[BEHIND];
-	rubato_op *op;
+	uint64_t times = test_length() == TEST_SHORT    ? 6
+			 : test_length() == TEST_NORMAL ? 30
+							: 10000;
+	struct seeds seeds = seeds_from(__func__, 1, times);
+	uint32_t ran = 0, skipped = 0;
 
-	EXPECT(host != NULL);
-	for (uint32_t i = 0; i < BEHIND; i++)
-		behind[i] = 1e9f;
-	if (on_device) {
-		in = cuda_app_alloc(&app, in_count * 4 + BEHIND_BYTES);
-		out = cuda_app_alloc(&app, count * 4 + BEHIND_BYTES);
-		cuda_app_copy(&app, in + in_count, behind, BEHIND_BYTES);
-		cuda_app_copy(&app, out + count, behind, BEHIND_BYTES);
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		struct cuda_world w = { .app = &app, .seed = seed, .streams = seed % 2 };
+
+		app_open(seed);
+		ck_assert_msg(ranks_run(cuda_app_ranks_drawn(&app, rb_mix(seed)), cuda_coded_main,
+					&w) == RUBATO_OK,
+			      "seed %llu: %s", (unsigned long long)seed, rubato_error_text());
+		cuda_app_end(&app);
+		ran += w.ran;
+		skipped += w.skipped;
 	}
-	if (scatter)
-		RB_TRY(rubato_op_reduce_scatter(comm, in, out, count, RUBATO_FLOAT32, RUBATO_SUM,
-						&op));
-	else
-		RB_TRY(rubato_op_allreduce(comm, in, out, count, RUBATO_FLOAT32, RUBATO_AVG, &op));
-	for (uint32_t round = 0; round < 3; round++) {
-		for (uint64_t i = 0; i < in_count; i++)
-			host[i] = (float)((i * 7 + round * 13 + rubato_rank(comm) * 5) % 1009) *
-				  0.37f;
-		if (on_device)
-			cuda_app_copy(&app, in, host, in_count * 4);
-		RB_TRY(on_stream ? rubato_cuda_start(op, stream) : rubato_start(op));
-		if (on_stream)
-			CUDA_APP(&app, cuStreamSynchronize, stream);
-		RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	if (!seeds_chosen())
+		ck_assert_uint_gt(ran, skipped);
+}
+END_TEST
+
+/* Several pieces, coded, added up and decoded where they are. */
+static rubato_status coded_bytes_main(rubato_comm *comm, void *arg)
+{
+	const uint64_t count = (test_length() == TEST_SHORT ? 1u << 18 : 4u << 20) + 5;
+	struct coded c = {
+		.feedback = true, .count = count, .op = RUBATO_AVG, .memory = cuda_app_memory(&app)
+	};
+	float *want = malloc(CODED_ROUNDS * count * 4), *got = malloc(CODED_ROUNDS * count * 4);
+
+	(void)arg;
+	EXPECT(want != NULL && got != NULL);
+	for (uint32_t wire = RUBATO_WIRE_BFLOAT16; wire < RUBATO_WIRE_COUNT; wire++) {
+		/* The test's own: vectors in and back; and what is behind them, twice each. */
+		uint64_t bytes = rubato_size(comm) *
+				 (2 * CODED_ROUNDS * count * 4 + 4 * CODED_BEHIND * sizeof(float));
+		uint64_t before;
+
+		c.wire = (rubato_wire)wire;
+		c.kinds[0] = c.kinds[1] = EXERCISE_HOST;
+		RB_TRY(coded_run(comm, &c, want));
+		RB_TRY(rubato_barrier(comm));
+		before = app.fake_counts().host_bytes;
+		RB_TRY(rubato_barrier(comm));
+		c.kinds[0] = c.kinds[1] = EXERCISE_DEVICE;
+		RB_TRY(coded_run(comm, &c, got));
+		RB_TRY(rubato_barrier(comm));
+		EXPECT(app.fake_counts().host_bytes - before == bytes);
+		RB_TRY(rubato_barrier(comm));
+		EXPECT(memcmp(want, got, CODED_ROUNDS * count * 4) == 0);
 	}
-	rubato_op_free(op);
-	CUDA_APP(&app, cuStreamDestroy, stream);
+	free(want);
+	free(got);
+	return RUBATO_OK;
+}
+
+START_TEST(what_travels_in_fewer_bits_stays_on_the_device)
+{
+	app_open(18);
+	if (app.fake_counts != NULL)
+		ck_assert_msg(ranks_run(2 + (uint32_t)_i, coded_bytes_main, NULL) == RUBATO_OK,
+			      "%s", rubato_error_text());
+	cuda_app_close(&app);
+}
+END_TEST
+
+/* What an operation has lost goes to one made alike, which goes on as it does. Before the first
+ * start there is nothing. */
+static rubato_status residual_main(rubato_comm *comm, void *arg)
+{
+	const uint64_t count = 70001;
+	rubato_op *ops[2];
+	float *in = cuda_app_alloc(&app, count * 4), *out = cuda_app_alloc(&app, count * 4);
+	float *host = malloc(count * 4), *results[2], *lost[2], *saved;
+	uint64_t lengths[2];
+
+	(void)arg;
+	RB_TRY(rubato_set_wire(comm, RUBATO_WIRE_INT8, true));
+	for (uint32_t i = 0; i < 2; i++) {
+		results[i] = malloc(count * 4);
+		EXPECT(results[i] != NULL && host != NULL);
+		RB_TRY(rubato_op_allreduce(comm, in, out, count, RUBATO_FLOAT32, RUBATO_SUM,
+					   &ops[i]));
+		RB_TRY(rubato_op_residual(ops[i], &lost[i], &lengths[i]));
+	}
+	EXPECT(lengths[0] == lengths[1] && lengths[0] >= 2 * count);
+	saved = malloc(lengths[0] * 4);
+	EXPECT(saved != NULL);
+	cuda_app_copy(&app, saved, lost[1], lengths[1] * 4);
+	for (uint64_t i = 0; i < lengths[1]; i++)
+		EXPECT(saved[i] == 0);
+	for (uint32_t round = 0; round < 4; round++) {
+		uint32_t which = round == 3;
+
+		for (uint64_t i = 0; i < count; i++)
+			host[i] = (float)((i + (round < 2 ? round : 2) + rubato_rank(comm)) % 97) *
+				  0.7f;
+		cuda_app_copy(&app, in, host, count * 4);
+		if (round == 2) {
+			cuda_app_copy(&app, saved, lost[0], lengths[0] * 4);
+			cuda_app_copy(&app, lost[1], saved, lengths[0] * 4);
+		}
+		RB_TRY(rubato_start(ops[which]));
+		RB_TRY(rubato_wait(ops[which], RUBATO_TIMEOUT_DEFAULT));
+		cuda_app_copy(&app, results[which], out, count * 4);
+	}
+	EXPECT(memcmp(results[0], results[1], count * 4) == 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		rubato_op_free(ops[i]);
+		free(results[i]);
+	}
 	free(host);
-	if (!on_device)
-		return RUBATO_OK;
-	cuda_app_copy(&app, result, out, count * 4);
-	cuda_app_copy(&app, now, out + count, BEHIND_BYTES);
-	EXPECT(memcmp(now, behind, BEHIND_BYTES) == 0);
+	free(saved);
 	cuda_app_free(&app, in);
 	cuda_app_free(&app, out);
 	return RUBATO_OK;
 }
 
-static rubato_status coded_main(rubato_comm *comm, void *arg)
+START_TEST(what_rounding_loses_is_lent_on_the_device)
 {
-	size_t bytes = CODED_COUNT * sizeof(float);
-	float *want = malloc(bytes), *got = malloc(bytes);
-
-	(void)arg;
-	EXPECT(want != NULL && got != NULL);
-	for (uint32_t wire = RUBATO_WIRE_BFLOAT16; wire < RUBATO_WIRE_COUNT; wire++)
-		for (uint32_t scatter = 0; scatter < 2; scatter++) {
-			RB_TRY(rubato_set_wire(comm, (rubato_wire)wire, true));
-			RB_TRY(coded_run(comm, CODED_COUNT, false, false, scatter, want));
-			for (uint32_t stream = 0; stream < 2; stream++) {
-				memset(got, 0, bytes);
-				RB_TRY(coded_run(comm, CODED_COUNT, true, stream, scatter, got));
-				EXPECT(memcmp(want, got, bytes) == 0);
-			}
-		}
-	free(want);
-	free(got);
-	return RUBATO_OK;
-}
-
-START_TEST(what_travels_in_fewer_bits_is_the_hosts)
-{
-	app_open(17);
-	ck_assert_msg(ranks_run(3, coded_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
-	cuda_app_close(&app);
-}
-END_TEST
-
-/* Several pieces, converted where they are: only what travels is copied. */
-static rubato_status coded_bytes_main(rubato_comm *comm, void *arg)
-{
-	const uint64_t count = (test_length() == TEST_SHORT ? 1u << 20 : 4u << 20) + 5;
-	const uint64_t unit_values[] = { 1, 128 }, unit_bytes[] = { 2, 132 };
-	float *want = malloc(count * 4), *got = malloc(count * 4);
-
-	(void)arg;
-	EXPECT(want != NULL && got != NULL);
-	for (uint32_t wire = RUBATO_WIRE_BFLOAT16; wire < RUBATO_WIRE_COUNT; wire++) {
-		uint32_t w = wire - RUBATO_WIRE_BFLOAT16, n = rubato_size(comm);
-		uint64_t units = (count + unit_values[w] - 1) / unit_values[w], before;
-		/* The test's own: three vectors in, one back; and what is behind them. */
-		uint64_t bytes =
-			n * (4 * count * 4 + 3 * BEHIND_BYTES + 3 * 2 * units * unit_bytes[w]);
-
-		RB_TRY(rubato_set_wire(comm, (rubato_wire)wire, true));
-		RB_TRY(coded_run(comm, count, false, false, false, want));
-		RB_TRY(rubato_barrier(comm));
-		before = app.fake_counts().host_bytes;
-		RB_TRY(rubato_barrier(comm));
-		RB_TRY(coded_run(comm, count, true, false, false, got));
-		RB_TRY(rubato_barrier(comm));
-		EXPECT(app.fake_counts().host_bytes - before == bytes);
-		RB_TRY(rubato_barrier(comm));
-		EXPECT(memcmp(want, got, count * 4) == 0);
-	}
-	free(want);
-	free(got);
-	return RUBATO_OK;
-}
-
-START_TEST(what_travels_in_fewer_bits_is_copied_so)
-{
-	app_open(18);
-	if (app.fake_counts != NULL)
-		ck_assert_msg(ranks_run(2, coded_bytes_main, NULL) == RUBATO_OK, "%s",
-			      rubato_error_text());
+	app_open(29);
+	ck_assert_msg(ranks_run(3, residual_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
 	cuda_app_close(&app);
 }
 END_TEST
@@ -740,9 +744,11 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, operations_on_streams_have_the_same_bits);
 	tcase_add_test(tc, a_late_rank_is_helped_on_the_device);
 	tcase_add_test(tc, what_travels_in_fewer_bits_is_the_hosts);
-	tcase_add_test(tc, what_travels_in_fewer_bits_is_copied_so);
-	if (mapped)
+	tcase_add_test(tc, what_rounding_loses_is_lent_on_the_device);
+	if (mapped) { /* Over verbs, short messages pass the host's memory. */
 		tcase_add_test(tc, ranks_of_a_process_work_in_place);
+		tcase_add_loop_test(tc, what_travels_in_fewer_bits_stays_on_the_device, 0, 2);
+	}
 	tcase_add_test(tc, a_stream_orders_what_is_before_and_behind);
 	tcase_add_test(tc, a_stream_takes_buffers_on_both_sides);
 	tcase_add_test(tc, operations_of_one_stream_follow_each_other);

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "rubato_cuda.h"
 #include "tests/check_main.h"
+#include "tests/coded.h"
 #include "tests/cuda/fake/processes.h"
 #include "tests/cuda/fake/worlds.h"
 #include "tests/expect.h"
@@ -40,6 +41,7 @@ static rubato_status drawn_main(struct cuda_app *app, rubato_comm *comm, void *a
 	struct cuda_world w = { .app = app, .seed = drawn->seed, .streams = drawn->seed % 2 };
 
 	RB_TRY(cuda_world_main(comm, &w));
+	RB_TRY(cuda_coded_main(comm, &w));
 	if (rubato_rank(comm) > 0)
 		return RUBATO_OK;
 	drawn->seen->ran += w.ran;
@@ -164,6 +166,37 @@ static rubato_status partial_check(struct cuda_app *app, rubato_comm *comm, uint
 	return rubato_partial_free(p);
 }
 
+/* Sums in fewer bits, with the bits of those on the host; *bytes: copied from or to the host,
+ * beside the test's own. */
+static rubato_status coded_check(struct cuda_app *app, rubato_comm *comm, uint64_t *bytes)
+{
+	size_t all = CODED_ROUNDS * (size_t)COUNT * 4;
+	float *there = malloc(all), *here = malloc(all);
+	struct coded c = { .feedback = true,
+			   .algorithm = "direct",
+			   .count = COUNT,
+			   .op = RUBATO_SUM,
+			   .memory = cuda_app_memory(app) };
+	uint64_t own = 2 * all + 4 * CODED_BEHIND * sizeof(float);
+
+	EXPECT(there != NULL && here != NULL);
+	*bytes = 0;
+	for (uint32_t wire = RUBATO_WIRE_BFLOAT16; wire < RUBATO_WIRE_COUNT; wire++) {
+		uint64_t before = app->fake_counts().host_bytes;
+
+		c.wire = (rubato_wire)wire;
+		c.kinds[0] = c.kinds[1] = EXERCISE_DEVICE;
+		RB_TRY(coded_run(comm, &c, there));
+		*bytes += app->fake_counts().host_bytes - before - own;
+		c.kinds[0] = c.kinds[1] = EXERCISE_HOST;
+		RB_TRY(coded_run(comm, &c, here));
+		EXPECT(memcmp(there, here, all) == 0);
+	}
+	free(there);
+	free(here);
+	return RUBATO_OK;
+}
+
 static void *kept; /* Of this process. */
 
 /* At offsets that ranks do not share; each peer's memory is opened once. */
@@ -203,6 +236,8 @@ static rubato_status in_place_main(struct cuda_app *app, rubato_comm *comm, void
 	RB_TRY(partial_check(app, comm, &copies));
 	EXPECT(copies == 0);
 	EXPECT(app->fake_counts().opened == 3 * (n - 1));
+	RB_TRY(coded_check(app, comm, &copies));
+	EXPECT(copies == 0);
 	kept = memory;
 	return RUBATO_OK;
 }
@@ -273,6 +308,10 @@ static rubato_status refused_main(struct cuda_app *app, rubato_comm *comm, void 
 		RB_TRY(alltoallv_check(app, child, memory, round, &copies));
 		EXPECT(copies > 0);
 	}
+	RB_TRY(rubato_finalize(child));
+	RB_TRY(rubato_split(comm, 0, 0, &child));
+	RB_TRY(coded_check(app, child, &copies));
+	EXPECT(copies > 0);
 	RB_TRY(rubato_finalize(child));
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
 	RB_TRY(allreduce_check(app, comm, memory, 0, 1, &copies));

@@ -539,18 +539,37 @@ struct fault {
 	bool for_good, at_the_end;
 };
 
+/* In fewer bits: what is started has its memory on the device, what is called makes some. */
+static rubato_status faulty_coded(rubato_comm *comm, rubato_op *op, float *memory, uint64_t count)
+{
+	RB_TRY(rubato_start(op));
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	RB_TRY(rubato_set_wire(comm, RUBATO_WIRE_BFLOAT16, false));
+	RB_TRY(rubato_allreduce(comm, memory, memory, count, RUBATO_FLOAT32, RUBATO_AVG));
+	return rubato_set_wire(comm, RUBATO_WIRE_SAME, false);
+}
+
+static rubato_status coded_made(rubato_comm *comm, float *memory, uint64_t count, rubato_op **op)
+{
+	RB_TRY(rubato_set_wire(comm, RUBATO_WIRE_INT8, true));
+	RB_TRY(rubato_op_allreduce(comm, memory, memory, count, RUBATO_FLOAT32, RUBATO_SUM, op));
+	return rubato_set_wire(comm, RUBATO_WIRE_SAME, false);
+}
+
 /* Nothing of the application's own calls the driver once it may fail, but what may. */
 static rubato_status faulty_work(rubato_comm *comm, CUstream stream, const struct fault *fault)
 {
 	uint32_t n = rubato_size(comm), rank = rubato_rank(comm);
 	uint64_t count = 70001;
 	void *memory = NULL, *more = NULL;
-	rubato_op *op = NULL;
+	rubato_op *op = NULL, *coded = NULL;
 	rubato_status err = rubato_cuda_alloc(comm, count * 4, &memory);
 
 	if (err == RUBATO_OK)
 		err = rubato_op_allreduce(comm, memory, memory, count, RUBATO_FLOAT32, RUBATO_MAX,
 					  &op);
+	if (err == RUBATO_OK)
+		err = coded_made(comm, memory, count, &coded);
 	if (err == RUBATO_OK && rank == 0 && !fault->at_the_end)
 		driver_fails(fault->call, fault->at, fault->for_good);
 	for (uint32_t i = 0; i < 4 && err == RUBATO_OK; i++) {
@@ -562,6 +581,8 @@ static rubato_status faulty_work(rubato_comm *comm, CUstream stream, const struc
 		if (err == RUBATO_OK)
 			err = rubato_allreduce(comm, memory, memory, count, RUBATO_FLOAT32,
 					       RUBATO_MAX);
+		if (err == RUBATO_OK)
+			err = faulty_coded(comm, coded, memory, count);
 		if (err == RUBATO_OK && n > 1 && rank < 2)
 			err = rank == 0 ? rubato_send(comm, memory, count, RUBATO_FLOAT32, 1, i)
 					: rubato_recv(comm, memory, count, RUBATO_FLOAT32, 0, i);
@@ -573,6 +594,7 @@ static rubato_status faulty_work(rubato_comm *comm, CUstream stream, const struc
 	if (err != RUBATO_OK)
 		(void)rubato_abort(comm);
 	rubato_op_free(op);
+	rubato_op_free(coded);
 	(void)rubato_cuda_free(comm, memory);
 	(void)rubato_cuda_free(comm, more);
 	return err;

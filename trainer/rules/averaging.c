@@ -265,7 +265,7 @@ rubato_status tr_averaging_keep(struct tr_averaging *a, const char *name,
 	TR_TRY(tr_check(error, rubato_op_residual(a->coded, &residual, &count),
 			"residual of the average"));
 	snprintf(piece, sizeof(piece), "%s.residual", name);
-	return tr_archive_bytes(archive, piece, residual, count * sizeof(*residual), error);
+	return tr_archive_vector(archive, piece, a->ctx->vectors, residual, count, error);
 }
 
 rubato_status tr_averaging_keep_mean(struct tr_averaging *a, struct tr_archive *archive)

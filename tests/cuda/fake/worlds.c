@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "rubato_cuda.h"
+#include "tests/coded.h"
 
 static uint32_t below(struct rb_rng *rng, uint32_t bound)
 {
@@ -99,6 +100,23 @@ rubato_status cuda_world_main(rubato_comm *comm, void *arg)
 		RB_TRY(both_run(comm, w, e));
 	}
 	CUDA_APP(w->app, cuStreamDestroy, rank_stream);
+	return RUBATO_OK;
+}
+
+rubato_status cuda_coded_main(rubato_comm *comm, void *arg)
+{
+	struct cuda_world *w = arg;
+	struct coded_world coded = { .seed = w->seed,
+				     .memory = cuda_app_memory(w->app),
+				     .start = w->streams ? start_on_stream : NULL };
+
+	rank_stream = cuda_app_stream(w->app);
+	RB_TRY(coded_world_run(comm, &coded));
+	CUDA_APP(w->app, cuStreamDestroy, rank_stream);
+	if (rubato_rank(comm) == 0) {
+		w->ran += coded.ran;
+		w->skipped += coded.skipped;
+	}
 	return RUBATO_OK;
 }
 

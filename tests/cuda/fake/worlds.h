@@ -17,6 +17,9 @@ struct cuda_world {
 /* arg: a struct cuda_world; of a rank that has entered app's context. */
 rubato_status cuda_world_main(rubato_comm *comm, void *arg);
 
+/* Likewise, of sums and averages that travel in fewer bits. */
+rubato_status cuda_coded_main(rubato_comm *comm, void *arg);
+
 /* Every collective with every type and operator that they have, by `auto`, on the device; the same
  * calls on the host's memory. arg: as above, of which `app` is needed. */
 rubato_status cuda_every_main(rubato_comm *comm, void *arg);
