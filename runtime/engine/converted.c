@@ -194,6 +194,14 @@ static bool converted_busy(struct rb_executor *executor)
 	return ((struct rb_converted *)executor)->first != NULL;
 }
 
+/* The next slice is not slept for. */
+static uint64_t converted_next(const struct rb_executor *executor)
+{
+	const struct rb_converted *c = (const struct rb_converted *)executor;
+
+	return c->first != NULL ? c->clock->ops->now_ns(c->clock) : UINT64_MAX;
+}
+
 static void converted_close(struct rb_executor *executor)
 {
 	(void)executor; /* A part of its operation. */
@@ -205,6 +213,7 @@ static const struct rb_executor_ops converted_ops = {
 	.poll = converted_poll,
 	.cancel = converted_cancel,
 	.busy = converted_busy,
+	.next_ns = converted_next,
 	.close = converted_close,
 };
 

@@ -13,6 +13,7 @@
 #include "rubato_sim.h"
 #include "runtime/op.h"
 #include "tests/check_main.h"
+#include "tests/coded.h"
 #include "tests/expect.h"
 #include "tests/length.h"
 #include "tests/runtime/exercise.h"
@@ -153,6 +154,42 @@ START_TEST(ranks_have_buffers_where_they_like)
 		skipped += w.skipped;
 	}
 	ck_assert_uint_gt(ran, skipped); /* These: mapped memory on flat networks. */
+}
+END_TEST
+
+/* In fewer bits, in several nodes, too, whose sums are rounded. */
+static rubato_status coded_main(rubato_comm *comm, void *arg)
+{
+	struct world *w = arg;
+	struct coded_world coded = { .seed = w->seed, .memory = &exercise_simulated };
+
+	RB_TRY(coded_world_run(comm, &coded));
+	if (rubato_rank(comm) == 0) {
+		w->ran += coded.ran;
+		w->skipped += coded.skipped;
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(what_travels_in_fewer_bits_is_the_hosts)
+{
+	uint64_t times = worlds(20, 250, 5000);
+	struct seeds seeds = seeds_from(__func__, 1, times);
+	uint32_t ran = 0, skipped = 0;
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		struct world w = { .seed = seed };
+		rubato_sim_options options = options_draw(&w);
+		rubato_sim_result result;
+
+		ck_assert_msg(rubato_sim_run(&options, coded_main, &w, &result) == RUBATO_OK,
+			      "seed %llu, rank %u: %s", (unsigned long long)seed,
+			      result.failed_rank, rubato_error_text());
+		ran += w.ran;
+		skipped += w.skipped;
+	}
+	if (!seeds_chosen())
+		ck_assert_uint_gt(ran, skipped);
 }
 END_TEST
 
@@ -621,6 +658,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, ranks_have_buffers_where_they_like);
+	tcase_add_test(tc, what_travels_in_fewer_bits_is_the_hosts);
 	tcase_add_test(tc, a_crash_leaves_devices_alone);
 	tcase_add_test(tc, how_devices_are_reached_is_explained);
 	tcase_add_test(tc, rounds_hold_what_devices_held);
