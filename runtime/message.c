@@ -366,17 +366,20 @@ static void receives_awaited(struct rb_engine *engine, struct rb_poller *poller)
 {
 	struct rb_receives *receives = &((struct rb_comm_poller *)poller)->comm->receives;
 	uint32_t count = receives->count;
+	enum rb_now got, first = RB_NOW_REFUSED;
 
 	for (uint32_t i = 0; i < receives->count;) {
 		struct rubato_op *op = receives->at[i];
 
 		op->message.missed = false; /* Its end may be the operation's. */
-		if (put_off_take(receives, i) == RB_NOW_DONE)
+		got = put_off_take(receives, i);
+		if (got == RB_NOW_DONE)
 			continue;
 		op->message.missed = true;
+		first = i == 0 ? got : first;
 		i++;
 	}
-	if (receives->count < count || count == 0)
+	if (receives->count < count || first != RB_NOW_ABSENT) /* It may be here, set aside. */
 		return;
 	if (rb_engine_linger(engine, receives->at[0]->root))
 		(void)put_off_take(receives, 0);

@@ -569,6 +569,57 @@ static rubato_status missed_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+static uint32_t looks;
+
+static bool look_counted(struct rb_endpoint *ep, uint32_t peer)
+{
+	(void)ep;
+	(void)peer;
+	looks++;
+	return false;
+}
+
+/* Whose message was set aside before its start does not linger for it in the wait. */
+static rubato_status set_aside_main(rubato_comm *comm, void *arg)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(&comm->engine, 1 - rubato_rank(comm));
+	const struct rb_transport_ops *ops = ep->ops;
+	static struct rb_transport_ops counting;
+	int64_t value = 60, other = 0;
+	rubato_op *op;
+
+	if (ops->recv_now == NULL)
+		return RUBATO_OK;
+	if (rubato_rank(comm) == 0) {
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 3));
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 4));
+		meet(arg);
+		meet(arg);
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 3));
+		return RUBATO_OK;
+	}
+	value = 0;
+	RB_TRY(rubato_op_recv(comm, &value, 1, RUBATO_INT64, 0, 3, &op));
+	RB_TRY(rubato_recv(comm, &other, 1, RUBATO_INT64, 0, 4));
+	meet(arg);
+	counting = *ops;
+	counting.here = look_counted;
+	ep->ops = &counting;
+	op->message.missed = true;
+	RB_TRY(rubato_start(op));
+	EXPECT(comm->receives.count == 1);
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	EXPECT(value == 60 && looks == 0);
+	/* It does for one that has not come. */
+	RB_TRY(rubato_start(op));
+	EXPECT(rubato_wait(op, SHORT_NS) == RUBATO_ERR_TIMEOUT && looks > 0);
+	ep->ops = ops;
+	meet(arg);
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
 /* What rubato_dump writes. */
 static rubato_status dump_read(rubato_comm *comm, char *text, size_t text_bytes)
 {
@@ -892,6 +943,13 @@ START_TEST(receives_look_where_they_found)
 }
 END_TEST
 
+START_TEST(set_aside_is_not_lingered_for)
+{
+	looks = 0;
+	run_threads(2, set_aside_main, false);
+}
+END_TEST
+
 START_TEST(dumps_tell_of_messages)
 {
 	run_threads(2, dump_main, false);
@@ -924,6 +982,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, sends_of_two_threads_are_through);
 	tcase_add_test(tc, receives_are_put_off);
 	tcase_add_test(tc, receives_look_where_they_found);
+	tcase_add_test(tc, set_aside_is_not_lingered_for);
 	tcase_add_test(tc, dumps_tell_of_messages);
 	tcase_add_test(tc, aborts_end_messages);
 	return check_main("messages", tc);
