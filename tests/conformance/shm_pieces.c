@@ -223,6 +223,29 @@ START_TEST(test_nonsense_pieces)
 }
 END_TEST
 
+/* A cell of each kind that says which bulk buffer it is in, and says one more than there are. */
+START_TEST(test_no_such_buffer)
+{
+	static const enum rb_shm_cell_kind kinds[] = { RB_SHM_BULK, RB_SHM_MORE, RB_SHM_DATA,
+						       RB_SHM_WRITE };
+	enum rb_shm_cell_kind kind = kinds[_i / 2];
+	uint64_t slot = _i % 2 == 0 ? RB_SHM_BULKS - 1 : RB_SHM_BULKS;
+	struct world w = world_open();
+	struct rb_shm_cell *cell;
+
+	if (kind == RB_SHM_MORE)
+		piece_write(&w, 5, 0);
+	cell = &w.peer->in.ring->cells[w.position];
+	piece_write(&w, 5, kind == RB_SHM_MORE);
+	if (kind == RB_SHM_DATA || kind == RB_SHM_WRITE) /* Of nobody: as such it is dropped. */
+		cell->arg[0] = cell->arg[1] = cell->arg[2] = 77;
+	atomic_store(&cell->word, (uint64_t)w.position | (uint64_t)kind << 32 | slot << 48);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	ck_assert_int_eq(w.peer->state, slot < RB_SHM_BULKS ? RB_SHM_CONNECTED : RB_SHM_GONE);
+	world_close(&w);
+}
+END_TEST
+
 /* At once only when all pieces are there; before that nothing has happened. */
 START_TEST(test_now)
 {
@@ -282,15 +305,50 @@ static enum rb_shm_cell_kind kind_at(const struct rb_shm_outbound *out, uint32_t
 		atomic_load(&out->ring->cells[position % RB_SHM_CELLS].word) >> 32 & 0xffff);
 }
 
-#define STREAM_LAPS 3u
-#define STREAM_FIRST (1 + RB_SHM_BULKS) /* An announcement, and as many pieces as there is room. */
-
 static struct rb_request sent(uint64_t tag, uint8_t *bytes, size_t size_bytes)
 {
 	return (struct rb_request) {
 		.peer = 1, .tag = { 0, tag }, .buffer = bytes, .size_bytes = size_bytes
 	};
 }
+
+static void slots_are(const struct rb_shm_outbound *out, uint32_t position, uint32_t first)
+{
+	for (uint32_t i = 0; i < PIECES; i++)
+		ck_assert_uint_eq(atomic_load(&out->ring->cells[position + i].word) >> 48,
+				  first + i);
+}
+
+/* What finds no buffer in use begins with the first, else behind those in use; also where the
+ * count of buffers wraps. */
+START_TEST(test_first_buffers)
+{
+	struct world w = world_open();
+	struct rb_shm_outbound *out = &w.peer->out;
+	uint8_t *bytes = calloc(1, LONG_BYTES);
+	uint32_t position = 0;
+
+	ck_assert_ptr_nonnull(bytes);
+	out->bulk = out->bulk_free = out->bulk_first = (uint32_t)_i - PIECES * 2;
+	for (uint32_t round = 0; round < 4; round++) {
+		for (uint32_t message = 0; message < 2; message++) {
+			struct rb_request q = sent(1, bytes, LONG_BYTES);
+
+			rb_transport_shm.send(w.base, &q);
+			ck_assert_int_eq(q.state, RB_REQUEST_DONE);
+			slots_are(out, position, message * PIECES);
+			position += PIECES;
+		}
+		atomic_store(&out->credit->consumed, position);
+		atomic_store(&out->credit->released, out->spent);
+	}
+	world_close(&w);
+	free(bytes);
+}
+END_TEST
+
+#define STREAM_LAPS 3u
+#define STREAM_FIRST (1 + RB_SHM_BULKS) /* An announcement, and as many pieces as there is room. */
 
 /* It has all buffers. Returns its bytes. */
 static uint8_t *stream_begin(struct world *w, struct rb_request *stream)
@@ -417,7 +475,9 @@ int main(void)
 	tcase_add_test(t, test_mismatched);
 	tcase_add_loop_test(t, test_lost_between, 0, 2);
 	tcase_add_loop_test(t, test_nonsense_pieces, 0, 3);
+	tcase_add_loop_test(t, test_no_such_buffer, 0, 8);
 	tcase_add_test(t, test_now);
+	tcase_add_loop_test(t, test_first_buffers, 0, 3 * PIECES);
 	tcase_add_test(t, test_dump);
 	tcase_add_loop_test(t, test_full_ring, 0, RB_SHM_BULKS + 1);
 	tcase_add_test(t, test_stream_makes_room);
