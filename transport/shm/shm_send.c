@@ -88,7 +88,8 @@ static bool bulks_free(struct rb_shm_outbound *out, uint32_t count)
 }
 
 /* Fills the next bulk buffer for the cell that is published next; that cell says which it is. Where
- * none is in use it is the first: what was used last may still be in the caches. */
+ * none is in use it is the first again: what was used before may still be in the caches. Not each
+ * time: the receiver has just read the last one. */
 static uint32_t bulk_fill(struct rb_shm_outbound *out, const void *source, size_t size_bytes)
 {
 	uint32_t slot;
@@ -190,7 +191,7 @@ static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 	if ((peer->streams.first != NULL && out->owed > 0) || !cells_free(out, pieces) ||
 	    !bulks_free(out, pieces))
 		return false;
-	if (pieces > 1)
+	if (out->bulk - out->bulk_first >= RB_SHM_BULKS / 2)
 		consumed_refresh(out); /* They may all be free. */
 	out->owed = peer->streams.first != NULL ? pieces : 0;
 	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
