@@ -319,8 +319,8 @@ static void slots_are(const struct rb_shm_outbound *out, uint32_t position, uint
 				  first + i);
 }
 
-/* What finds no buffer in use begins with the first, else behind those in use; also where the
- * count of buffers wraps. */
+/* What finds none in use after half a round of buffers begins with the first, else behind those
+ * that were used last; also where the count of buffers wraps. */
 START_TEST(test_first_buffers)
 {
 	struct world w = world_open();
@@ -329,9 +329,10 @@ START_TEST(test_first_buffers)
 	uint32_t position = 0;
 
 	ck_assert_ptr_nonnull(bytes);
+	_Static_assert(2 * PIECES < RB_SHM_BULKS / 2 && 3 * PIECES >= RB_SHM_BULKS / 2, "half");
 	out->bulk = out->bulk_free = out->bulk_first = (uint32_t)_i - PIECES * 2;
 	for (uint32_t round = 0; round < 4; round++) {
-		for (uint32_t message = 0; message < 2; message++) {
+		for (uint32_t message = 0; message < 3; message++) {
 			struct rb_request q = sent(1, bytes, LONG_BYTES);
 
 			rb_transport_shm.send(w.base, &q);
@@ -477,7 +478,7 @@ int main(void)
 	tcase_add_loop_test(t, test_nonsense_pieces, 0, 3);
 	tcase_add_loop_test(t, test_no_such_buffer, 0, 8);
 	tcase_add_test(t, test_now);
-	tcase_add_loop_test(t, test_first_buffers, 0, 3 * PIECES);
+	tcase_add_loop_test(t, test_first_buffers, 0, 4 * PIECES);
 	tcase_add_test(t, test_dump);
 	tcase_add_loop_test(t, test_full_ring, 0, RB_SHM_BULKS + 1);
 	tcase_add_test(t, test_stream_makes_room);
