@@ -15,6 +15,11 @@
 #endif
 #endif
 
+static void copy_plain(void *to, const void *from, size_t size_bytes)
+{
+	memcpy(to, from, size_bytes);
+}
+
 #if defined(__x86_64__) && !defined(WATCHED)
 #include <cpuid.h>
 
@@ -35,36 +40,21 @@ static bool strings_are_fast(void)
 	return vendor != signature_AMD_ebx || family != ZEN_3_AND_4;
 }
 
-static void copy_string(void *to, const void *from, size_t size_bytes)
-{
-	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size_bytes) : : "memory");
-}
-#else
-static bool strings_are_fast(void)
-{
-	return false;
-}
-
-static void copy_string(void *to, const void *from, size_t size_bytes)
-{
-	memcpy(to, from, size_bytes);
-}
-#endif
-
 static void copy_short_by_string(void *to, const void *from, size_t size_bytes)
 {
 	if (size_bytes >= RB_COPY_STRING_MIN && size_bytes < RB_COPY_STRING_END)
-		copy_string(to, from, size_bytes);
+		__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size_bytes) : : "memory");
 	else
 		memcpy(to, from, size_bytes);
-}
-
-static void copy_plain(void *to, const void *from, size_t size_bytes)
-{
-	memcpy(to, from, size_bytes);
 }
 
 rb_copy_fn *rb_copy_across(void)
 {
 	return strings_are_fast() ? copy_short_by_string : copy_plain;
 }
+#else
+rb_copy_fn *rb_copy_across(void)
+{
+	return copy_plain;
+}
+#endif
