@@ -136,23 +136,29 @@ static uint64_t worlds(uint64_t few, uint64_t some, uint64_t many)
 	return test_length() == TEST_SHORT ? few : test_length() == TEST_NORMAL ? some : many;
 }
 
-START_TEST(ranks_have_buffers_where_they_like)
+static void worlds_run(struct seeds *seeds, rubato_sim_main rank_main, uint32_t *ran,
+		       uint32_t *skipped)
 {
-	uint64_t times = worlds(40, 250, 5000);
-	struct seeds seeds = seeds_from(__func__, 1, times);
-	uint32_t ran = 0, skipped = 0;
-
-	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+	*ran = *skipped = 0;
+	for (uint64_t seed; seeds_next(seeds, &seed);) {
 		struct world w = { .seed = seed };
 		rubato_sim_options options = options_draw(&w);
 		rubato_sim_result result;
 
-		ck_assert_msg(rubato_sim_run(&options, world_main, &w, &result) == RUBATO_OK,
+		ck_assert_msg(rubato_sim_run(&options, rank_main, &w, &result) == RUBATO_OK,
 			      "seed %llu, rank %u: %s", (unsigned long long)seed,
 			      result.failed_rank, rubato_error_text());
-		ran += w.ran;
-		skipped += w.skipped;
+		*ran += w.ran;
+		*skipped += w.skipped;
 	}
+}
+
+START_TEST(ranks_have_buffers_where_they_like)
+{
+	struct seeds seeds = seeds_from(__func__, 1, worlds(40, 250, 5000));
+	uint32_t ran, skipped;
+
+	worlds_run(&seeds, world_main, &ran, &skipped);
 	ck_assert_uint_gt(ran, skipped); /* These: mapped memory on flat networks. */
 }
 END_TEST
@@ -173,21 +179,10 @@ static rubato_status coded_main(rubato_comm *comm, void *arg)
 
 START_TEST(what_travels_in_fewer_bits_is_the_hosts)
 {
-	uint64_t times = worlds(20, 250, 5000);
-	struct seeds seeds = seeds_from(__func__, 1, times);
-	uint32_t ran = 0, skipped = 0;
+	struct seeds seeds = seeds_from(__func__, 1, worlds(20, 250, 5000));
+	uint32_t ran, skipped;
 
-	for (uint64_t seed; seeds_next(&seeds, &seed);) {
-		struct world w = { .seed = seed };
-		rubato_sim_options options = options_draw(&w);
-		rubato_sim_result result;
-
-		ck_assert_msg(rubato_sim_run(&options, coded_main, &w, &result) == RUBATO_OK,
-			      "seed %llu, rank %u: %s", (unsigned long long)seed,
-			      result.failed_rank, rubato_error_text());
-		ran += w.ran;
-		skipped += w.skipped;
-	}
+	worlds_run(&seeds, coded_main, &ran, &skipped);
 	if (!seeds_chosen())
 		ck_assert_uint_gt(ran, skipped);
 }

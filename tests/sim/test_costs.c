@@ -403,6 +403,8 @@ START_TEST(processors_pay_for_messages)
 		/* the longest are asked for, and each makes half of one copy. */
 		{ 2, 131071, 0, 131081, 131181 + 20 + 32767, 0 },
 		{ 2, 131072, 0, 310 + 65536, 310 + 20 + 65536, 0 },
+		/* Sharing memory: 20 ns alone (40 bytes), then half. */
+		{ 2, 131072, 0, 330 + 131032, 330 + 131032 + 20, 2e9 },
 		{ 2, 200000, 0, 310 + 100000, 310 + 20 + 100000, 0 },
 	};
 	const struct passing *row = &rows[_i];
@@ -875,7 +877,7 @@ int main(void)
 	tcase_add_test(tc, the_crashed_move_nothing);
 	tcase_add_loop_test(tc, the_frozen_go_on_when_they_thaw, 0, 2);
 	tcase_add_test(tc, the_count_of_what_was_moved_may_wrap);
-	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 11);
+	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 12);
 	tcase_add_loop_test(tc, long_messages_leave_on_credit, 0, 7);
 	tcase_add_test(tc, credit_is_a_pairs_and_comes_back);
 	tcase_add_test(tc, a_processor_takes_one_message_after_the_other);
