@@ -335,6 +335,7 @@ START_TEST(test_other_job)
 	struct caller callers[2] = { { 0 } };
 
 	callers_open(callers, addresses, (const uint8_t[2]) { 1, 2 }, 200000000);
+	callers[0].patience_ns = 30000000000; /* It is told, however late rank 1 begins. */
 	ck_assert(conform_run_threads(NULL, 2, call, callers));
 	ck_assert_int_eq(callers[0].status, RUBATO_ERR_PEER);    /* Rank 1 hung up on it. */
 	ck_assert_int_eq(callers[1].status, RUBATO_ERR_TIMEOUT); /* And went on waiting. */
