@@ -43,7 +43,7 @@ static rubato_status converted_find(struct rubato_op *op)
 				   &op->device.kinds[RB_BUF_IN + i]));
 		devices[i] = op->device.executor;
 	}
-	there = devices[0] != NULL && devices[0] == devices[1] && rb_converted_suits_device(c);
+	there = devices[0] != NULL && devices[0] == devices[1] && rb_op_coded(op);
 	if (there)
 		return RUBATO_OK;
 	op->device.executor = NULL;

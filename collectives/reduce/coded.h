@@ -63,32 +63,34 @@ static inline void rb_reduce_code(struct rb_reduce *reduce, rubato_wire wire, fl
 struct rb_code_vector {
 	enum rb_coding coding;
 	float *values;
-	uint64_t count;
-	float *residual; /* For whole units; NULL: none. */
+	uint64_t block_values, block_units; /* Each block begins with a unit. */
+	float *residual;                    /* For whole units; NULL: none. */
 };
 
-/* A copy, from *from, of units from `first` of the vector on. It counts in floats from then on:
- * returns an element's bytes. */
+/* A copy, from *from, of units of one block, from `first` of the vector on. It counts in floats
+ * from then on: returns an element's bytes. */
 static inline uint32_t rb_reduce_convert(struct rb_reduce *reduce, const struct rb_code_vector *v,
 					 rubato_wire wire, uint64_t first, const void **from)
 {
-	uint64_t at = first * rb_code_values(wire);
+	uint64_t at = first % v->block_units * rb_code_values(wire); /* In the block. */
+	float *values = v->values + first / v->block_units * v->block_values + at;
+	float *residual = v->residual != NULL ? v->residual + first * rb_code_values(wire) : NULL;
 
 	reduce->count *= rb_code_values(wire);
 	if (v->coding == RB_CODING_NONE) {
-		reduce->to = v->residual + at;
+		reduce->to = residual;
 		reduce->from_count = 0;
 		return sizeof(float);
 	}
-	if (reduce->count > v->count - at)
-		reduce->count = v->count - at;
+	if (reduce->count > v->block_values - at)
+		reduce->count = v->block_values - at;
 	if (v->coding == RB_CODING_ENCODE)
-		*from = v->values + at;
+		*from = values;
 	else
-		reduce->to = v->values + at;
+		reduce->to = values;
 	reduce->coding = v->coding;
 	reduce->wire = wire;
-	reduce->residual = v->residual != NULL ? v->residual + at : NULL;
+	reduce->residual = residual;
 	return sizeof(float);
 }
 

@@ -227,32 +227,18 @@ static void side_free(struct rb_converted_side *side)
 	side->bytes = 0;
 }
 
-/* One copy of `count` units, chunk by chunk: what is copied, and how, is the executor's, or the
- * device's. */
+/* A copy of `count` units, chunk by chunk: what is copied, and how, is the executor's, or the
+ * device's. Of so many blocks, each in chunks of its own. */
 static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count, uint32_t unit_bytes,
-				  uint32_t values, bool on_device)
+				  uint32_t values, bool on_device, uint32_t blocks)
 {
-	struct rb_span spans[] = { rb_span_in(RB_SELF), rb_span_out(RB_SELF) };
-	struct rb_step step = { .kind = RB_STEP_COPY,
-				.peer = RB_SELF,
-				.blocks = 1,
-				.flags = on_device ? RB_STEP_DEVICE : 0,
-				.to = 1,
-				.from = 0,
-				.from_count = 1 };
-	struct rb_schedule schedule = {
-		.rank_count = 1,
-		.block_count = 1,
-		.scratch_copies = 1,
-		.step_count = 1,
-		.span_count = 2,
-		.steps = &step,
-		.spans = spans,
-		.deps = &(struct rb_dep) { 0 },
-	};
 	struct rb_layout layout = {
-		.count = count, .block_count = 1, .align = 1, .chunk = SLICE_VALUES / values
+		.count = count, .block_count = blocks, .align = 1, .chunk = SLICE_VALUES / values
 	};
+	uint8_t flags = on_device ? RB_STEP_DEVICE : 0;
+	struct rb_schedule schedule = { .deps = &(struct rb_dep) { 0 } };
+	struct rb_writer w = { .step_capacity = blocks, .span_capacity = 2 * blocks };
+	rubato_status err;
 
 	if (on_device)
 		layout.chunk = DEVICE_BYTES / unit_bytes;
@@ -260,11 +246,25 @@ static rubato_status plan_prepare(struct rb_plan **plan, uint64_t count, uint32_
 		layout.chunk = count / (RB_ITERATION_MAX - 1) + 1;
 	if (*plan != NULL && (*plan)->layout.count == count &&
 	    (*plan)->layout.chunk == layout.chunk && (*plan)->key.element_bytes == unit_bytes &&
-	    (*plan)->schedule.steps[0].flags == step.flags)
+	    (*plan)->schedule.step_count == blocks && (*plan)->schedule.steps[0].flags == flags)
 		return RUBATO_OK;
 	rb_plan_free(*plan);
 	*plan = NULL;
-	return rb_plan_from(&schedule, &layout, (uint8_t)unit_bytes, plan);
+	schedule.steps = calloc(blocks, sizeof(*schedule.steps));
+	schedule.spans = calloc(2 * (size_t)blocks, sizeof(*schedule.spans));
+	if (schedule.steps != NULL && schedule.spans != NULL) {
+		rb_writer_init(&w, &schedule, 0, 1, blocks);
+		for (uint32_t b = 0; b < blocks; b++) {
+			(void)rb_write_copy(&w, rb_span_in(RB_SELF), rb_span_out(RB_SELF), b, 1);
+			rb_write_flags(&w, flags);
+		}
+		err = rb_plan_from(&schedule, &layout, (uint8_t)unit_bytes, plan);
+	} else {
+		err = RB_FAIL(RUBATO_ERR_MEMORY, "a copy of %u blocks", blocks);
+	}
+	free(schedule.steps);
+	free(schedule.spans);
+	return err;
 }
 
 rubato_status rb_converted_residual(struct rb_converted *c, uint64_t units)
@@ -286,9 +286,9 @@ rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *m
 	c->on.device = NULL;
 	rb_converted_executor(c, memories->engine);
 	c->convert = rb_convert_of(rb_reduce_best());
-	RB_TRY(plan_prepare(&c->there, in_units, unit_bytes, values, false));
+	RB_TRY(plan_prepare(&c->there, in_units, unit_bytes, values, false, 1));
 	RB_TRY(plan_prepare(&c->after, rb_code_units(c->wire, c->out_values), unit_bytes, values,
-			    false));
+			    false, 1));
 	RB_TRY(rb_run_init(&c->run, c->there));
 	if (feedback)
 		RB_TRY(rb_converted_residual(c, in_units));
@@ -301,11 +301,10 @@ rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *m
 		       : rb_memory_alloc(memories, (size_t)(in_units * unit_bytes), &c->memory);
 }
 
-/* Units lie as the caller's values do. */
-bool rb_converted_suits_device(const struct rb_converted *c)
+/* How many are converted, each by itself: one where units lie as the caller's values do. */
+static uint32_t parts(const struct rb_converted *c)
 {
-	return c->wire != RUBATO_WIRE_SAME &&
-	       (c->in_blocks == 1 || c->block_values % rb_code_values(c->wire) == 0);
+	return c->block_values % rb_code_values(c->wire) != 0 ? (uint32_t)c->in_blocks : 1;
 }
 
 static void there_free(struct rb_converted *c)
@@ -327,9 +326,10 @@ rubato_status rb_converted_prepare_on(struct rb_converted *c, struct rb_executor
 	void *memory;
 
 	on->device = device;
-	RB_TRY(plan_prepare(&c->there, units, rb_converted_bytes(c), (uint32_t)values, true));
+	RB_TRY(plan_prepare(&c->there, units, rb_converted_bytes(c), (uint32_t)values, true,
+			    parts(c)));
 	RB_TRY(plan_prepare(&c->after, rb_code_units(c->wire, c->out_values), rb_converted_bytes(c),
-			    (uint32_t)values, true));
+			    (uint32_t)values, true, 1));
 	RB_TRY(rb_run_init(&c->run, c->there));
 	if (on->owner != device || on->bytes < bytes) {
 		there_free(c);
@@ -376,7 +376,7 @@ rubato_status rb_converted_side(struct rb_converted *c, bool out, struct rb_exec
 		c->out = side->memory;
 	else
 		c->in = side->memory;
-	return plan_prepare(&side->plan, bytes, 1, 1, true);
+	return plan_prepare(&side->plan, bytes, 1, 1, true, 1);
 }
 
 static void run_done(struct rb_engine *engine, struct rb_run *run)
@@ -435,11 +435,14 @@ static void convert_on(struct rb_converted *c, struct rb_engine *engine, enum rb
 {
 	struct rb_converted_there *on = &c->on;
 	uint64_t first = c->back ? c->out_first * rb_code_bytes(c->wire) : 0;
+	uint64_t blocks = c->in_blocks / parts(c); /* In each part. */
 
 	on->code = (struct rb_code_vector) {
 		.coding = coding,
 		.values = c->back ? c->out : (float *)(uintptr_t)c->in,
-		.count = c->back ? c->out_values : c->block_values * c->in_blocks,
+		.block_values = c->back ? c->out_values : c->block_values * blocks,
+		.block_units =
+			c->back ? rb_code_units(c->wire, c->out_values) : c->block_units * blocks,
 		.residual = c->back ? NULL : c->residual,
 	};
 	if (coding == RB_CODING_NONE)

@@ -16,9 +16,8 @@
  *
  * Where what is coded comes from a device and goes to the same, the units lie there, too, and with
  * them what rounding loses: the operation is one of device memory, and the device converts and adds
- * up. Otherwise (input or result alone on a device, blocks that begin within units, 16-bit floats)
- * other local runs take the input to pinned host memory before, or the result from there after,
- * and the processor converts.
+ * up. Otherwise (input or result alone on a device, 16-bit floats) other local runs take the input
+ * to pinned host memory before, or the result from there after, and the processor converts.
  */
 #ifndef RB_RUNTIME_CONVERTED_H
 #define RB_RUNTIME_CONVERTED_H
@@ -92,11 +91,9 @@ static inline uint32_t rb_converted_value_bytes(const struct rb_converted *c)
  * room, and what converts. `feedback`: what rounding loses is kept, from 0 on. */
 RB_NODISCARD rubato_status rb_converted_prepare(struct rb_converted *c,
 						struct rb_memories *memories, bool feedback);
-/* The same on the device that both lie on. */
+/* The same on the device that both lie on, of what is coded. */
 RB_NODISCARD rubato_status rb_converted_prepare_on(struct rb_converted *c,
 						   struct rb_executor *device, bool feedback);
-/* Whether that can be. */
-bool rb_converted_suits_device(const struct rb_converted *c);
 /* What `in`, or `out`, of so many bytes is: the device's, or NULL. Before each first start. */
 RB_NODISCARD rubato_status rb_converted_side(struct rb_converted *c, bool out,
 					     struct rb_executor *device, uint64_t bytes);

@@ -131,7 +131,8 @@ START_TEST(what_travels_in_fewer_bits_is_the_hosts)
 }
 END_TEST
 
-/* Several pieces, coded, added up and decoded where they are. */
+/* Several pieces, coded, added up and decoded where they are; of reduce_scatter blocks that end
+ * within a unit. */
 static rubato_status coded_bytes_main(rubato_comm *comm, void *arg)
 {
 	const uint64_t count = (test_length() == TEST_SHORT ? 1u << 18 : 4u << 20) + 5;
@@ -142,13 +143,14 @@ static rubato_status coded_bytes_main(rubato_comm *comm, void *arg)
 
 	(void)arg;
 	EXPECT(want != NULL && got != NULL);
-	for (uint32_t wire = RUBATO_WIRE_BFLOAT16; wire < RUBATO_WIRE_COUNT; wire++) {
-		/* The test's own: vectors in and back; and what is behind them, twice each. */
-		uint64_t bytes = rubato_size(comm) *
-				 (2 * CODED_ROUNDS * count * 4 + 4 * CODED_BEHIND * sizeof(float));
-		uint64_t before;
+	for (uint32_t i = 0; i < 3; i++) {
+		uint64_t bytes, before;
 
-		c.wire = (rubato_wire)wire;
+		c.wire = i == 0 ? RUBATO_WIRE_BFLOAT16 : RUBATO_WIRE_INT8;
+		c.scatter = i == 2;
+		/* The test's own: vectors in and back; and what is behind them, twice each. */
+		bytes = ((c.scatter ? rubato_size(comm) : 1) + 1) * CODED_ROUNDS * count * 4;
+		bytes = rubato_size(comm) * (bytes + 4 * CODED_BEHIND * sizeof(float));
 		c.kinds[0] = c.kinds[1] = EXERCISE_HOST;
 		RB_TRY(coded_run(comm, &c, want));
 		RB_TRY(rubato_barrier(comm));

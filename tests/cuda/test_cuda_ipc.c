@@ -174,23 +174,26 @@ static rubato_status coded_check(struct cuda_app *app, rubato_comm *comm, uint64
 	float *there = malloc(all), *here = malloc(all);
 	struct coded c = { .feedback = true,
 			   .algorithm = "direct",
-			   .count = COUNT,
 			   .op = RUBATO_SUM,
 			   .memory = cuda_app_memory(app) };
-	uint64_t own = 2 * all + 4 * CODED_BEHIND * sizeof(float);
 
 	EXPECT(there != NULL && here != NULL);
 	*bytes = 0;
-	for (uint32_t wire = RUBATO_WIRE_BFLOAT16; wire < RUBATO_WIRE_COUNT; wire++) {
-		uint64_t before = app->fake_counts().host_bytes;
+	for (uint32_t i = 0; i < 3; i++) {
+		uint64_t own, before = app->fake_counts().host_bytes;
+		uint32_t blocks;
 
-		c.wire = (rubato_wire)wire;
+		c.wire = i == 0 ? RUBATO_WIRE_BFLOAT16 : RUBATO_WIRE_INT8;
+		c.scatter = i == 2;
+		c.count = c.scatter ? COUNT / 4 + 3 : COUNT;
+		blocks = c.scatter ? rubato_size(comm) : 1;
+		own = CODED_ROUNDS * (blocks + 1) * c.count * 4 + 4 * CODED_BEHIND * sizeof(float);
 		c.kinds[0] = c.kinds[1] = EXERCISE_DEVICE;
 		RB_TRY(coded_run(comm, &c, there));
 		*bytes += app->fake_counts().host_bytes - before - own;
 		c.kinds[0] = c.kinds[1] = EXERCISE_HOST;
 		RB_TRY(coded_run(comm, &c, here));
-		EXPECT(memcmp(there, here, all) == 0);
+		EXPECT(memcmp(there, here, CODED_ROUNDS * c.count * 4) == 0);
 	}
 	free(there);
 	free(here);
