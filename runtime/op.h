@@ -37,7 +37,8 @@ struct rb_op_scratch {
 	/* One-shot: the calls that go ahead (RB_STEP_AHEAD) have two sets in turn, which nothing
 	 * else uses: when a set's turn comes, all ranks have met once since they read it. */
 	uint64_t at, room; /* What these sets take; 0: no call has gone ahead. */
-	bool second;       /* The set that was last. */
+	bool second;       /* The set that was last, */
+	uint64_t turned;   /* and how far from its half's begin: see scratch_take(). */
 	bool cramped;      /* There was no room for them: this rank does not go ahead. */
 	struct rb_memory *memory, *retired;
 	void *plain;
