@@ -28,8 +28,9 @@ struct rb_node_speed {
 	/* Longer messages are copied by both ends at once, three latencies later, and from
 	 * attach_bytes on there is one copy, of which each makes half. 0: none are. */
 	double eager_bytes, attach_bytes;
-	double work_us; /* A piece of copying or reducing takes so much besides its bytes. */
-	double turn_us; /* Of a core, from one rank to another; 0: not known. */
+	double attach_copies; /* Such a copy takes so many times as long as another; 0: as long. */
+	double work_us;       /* A piece of copying or reducing takes so much besides its bytes. */
+	double turn_us;       /* Of a core, from one rank to another; 0: not known. */
 };
 
 #endif

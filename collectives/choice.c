@@ -428,9 +428,19 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 						   : CROSSING_US;
 
 	crossing = own + (crossing - own) * apart(facts);
-	if (!(a->flags & (MAPPED | RB_SCHEDULE_PUT)) && node->message_byte_us > 0)
+	bool messages = !(a->flags & (MAPPED | RB_SCHEDULE_PUT));
+	double each = larger(own, least), crossed = rb_kind_reduces(a->kind) ? 0.75 : 0.5;
+
+	/* One copy by the kernel from buffer to buffer, of which each end makes half: what the
+	 * sender has written crosses once more when it is reduced. */
+	if (messages && node->attach_copies > 0 && work->chunk_bytes >= node->attach_bytes)
+		return (work->moved_bytes - 2 * work->crossed_bytes) * each +
+		       work->crossed_bytes *
+			       larger(node->attach_copies * own + crossed * (crossing - own),
+				      least);
+	if (messages && node->message_byte_us > 0)
 		crossing = PIECES_BYTES * larger(crossing, node->message_byte_us - own);
-	double us = (work->moved_bytes - work->crossed_bytes) * larger(own, least) +
+	double us = (work->moved_bytes - work->crossed_bytes) * each +
 		    work->crossed_bytes * larger(crossing, least);
 
 	return crowded ? us * flooded(facts, a, work) : us;

@@ -135,10 +135,11 @@ static bool is_good(const struct speeds *s)
 	       is_rate(s->network.message_us) && is_rate(s->network.eager_bytes) &&
 	       is_rate(s->network.copied_bytes) && is_rate(s->network.piece_bytes) &&
 	       is_rate(s->node.latency_us) && is_rate(s->node.eager_bytes) &&
-	       is_rate(s->node.attach_bytes) && is_rate(s->node.message_us) &&
-	       is_rate(s->node.core_byte_us) && is_rate(s->node.cross_byte_us) &&
-	       is_rate(s->node.memory_byte_us) && is_rate(s->node.message_byte_us) &&
-	       is_rate(s->node.work_us) && is_rate(s->node.turn_us);
+	       is_rate(s->node.attach_bytes) && is_rate(s->node.attach_copies) &&
+	       is_rate(s->node.message_us) && is_rate(s->node.core_byte_us) &&
+	       is_rate(s->node.cross_byte_us) && is_rate(s->node.memory_byte_us) &&
+	       is_rate(s->node.message_byte_us) && is_rate(s->node.work_us) &&
+	       is_rate(s->node.turn_us);
 }
 
 static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
@@ -151,7 +152,8 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 	rubato_status err;
 
 	*speeds = (struct speeds) { comm->origin.network, comm->origin.node };
-	if (speeds->node.latency_us == 0 && own->ops->node_speed != NULL)
+	if (speeds->node.latency_us == 0 && rb_engine_time_is_virtual(&comm->engine) &&
+	    own->ops->node_speed != NULL) /* Else see node_measure(). */
 		(void)own->ops->node_speed(own, &speeds->node);
 	if (nodes->count == 1)
 		return RUBATO_OK;

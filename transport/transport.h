@@ -350,7 +350,7 @@ struct rb_transport_ops {
 	bool (*puts_well)(struct rb_endpoint *ep, uint32_t peer);
 	/* What is known of the way to a peer without measuring it; false, or NULL: nothing. */
 	bool (*link)(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out);
-	/* Likewise of the rank's own node. */
+	/* Likewise of the rank's own node; fields that are not known are left as they are. */
 	bool (*node_speed)(struct rb_endpoint *ep, struct rb_node_speed *out);
 
 	/* Names what this rank's messages to other nodes leave by: ranks with equal words share it.

@@ -33,7 +33,7 @@
 #define SMALL_TIMES 12
 #define BURST_TIMES 4
 #define BURST_MESSAGES 65
-#define LONG_TIMES 16
+#define LONG_TIMES 32
 
 /* What is not between these is no measurement: 1 MB/s and 1 TB/s; 1 ns and 5 us. */
 #define BYTE_US_MIN 1e-6
@@ -65,6 +65,7 @@ struct filled {        /* As ranks tell each other. */
 struct alone {                    /* Of a host's first rank. In microseconds; 0: not measured. */
 	double core, cross, copy; /* A byte read or written: copy: of all those that cross. */
 	double latency, message, message_byte, turn;
+	double attach_bytes, attach_copies; /* As the transport has them. */
 };
 
 static bool is_between(double us, double least, double most)
@@ -278,6 +279,20 @@ static double turn_us(void)
 	return is_between(us, TURN_US_MIN, TURN_US_MAX) ? us : 0;
 }
 
+/* Of messages that the kernel copies. */
+static void attach_time(struct rb_engine *engine, struct alone *alone)
+{
+	struct rb_endpoint *ep = engine->endpoints[0];
+	struct rb_node_speed known = { 0 };
+
+	rb_engine_enter(engine);
+	if (ep->ops->node_speed != NULL && ep->ops->node_speed(ep, &known)) {
+		alone->attach_bytes = known.attach_bytes;
+		alone->attach_copies = known.attach_copies;
+	}
+	rb_engine_leave(engine);
+}
+
 /* The first rank of each host, and as far as it needs it its partner. */
 static rubato_status alone_measure(struct probe *p, uint64_t deadline_ns, struct alone *alone)
 {
@@ -293,6 +308,8 @@ static rubato_status alone_measure(struct probe *p, uint64_t deadline_ns, struct
 		*alone = (struct alone) { 0 };
 	else if (crowded)
 		alone->turn = turn_us();
+	if (leads)
+		attach_time(p->where->engine, alone);
 	return RUBATO_OK;
 }
 
@@ -340,6 +357,8 @@ static rubato_status alone_join(const struct probe *p, const void *const *blobs,
 		slower(&out->message, theirs.message);
 		slower(&out->message_byte, theirs.message_byte);
 		slower(&out->turn, theirs.turn);
+		slower(&out->attach_bytes, theirs.attach_bytes);
+		slower(&out->attach_copies, theirs.attach_copies);
 	}
 	return RUBATO_OK;
 }
@@ -395,14 +414,19 @@ static void speed_fill(const struct alone *alone, double memory, struct rb_node_
 		fill(&speed->message_us, alone->message);
 	}
 	fill(&speed->turn_us, alone->turn);
+	fill(&speed->attach_copies, alone->attach_copies);
+	if (speed->attach_bytes == 0 && isfinite(alone->attach_bytes))
+		speed->attach_bytes = alone->attach_bytes;
 	RB_LOG(RB_LOG_INFO,
 	       "within nodes: %.2f us, %.3f us a message, long ones %.3g GB/s, memory %.3g, %.3g "
-	       "from core to core, %.3g shared, a turn %.2f us (0: not measured)",
+	       "from core to core, %.3g shared, a turn %.2f us, the kernel's copy %.2g others "
+	       "(0: not measured)",
 	       speed->latency_us, speed->message_us,
 	       speed->message_byte_us > 0 ? 1e-3 / speed->message_byte_us : 0.0,
 	       speed->core_byte_us > 0 ? 1e-3 / speed->core_byte_us : 0.0,
 	       speed->cross_byte_us > 0 ? 1e-3 / speed->cross_byte_us : 0.0,
-	       speed->memory_byte_us > 0 ? 1e-3 / speed->memory_byte_us : 0.0, speed->turn_us);
+	       speed->memory_byte_us > 0 ? 1e-3 / speed->memory_byte_us : 0.0, speed->turn_us,
+	       speed->attach_copies);
 }
 
 static rubato_status steps(struct probe *p, struct rb_bootstrap *bootstrap, uint64_t deadline_ns,

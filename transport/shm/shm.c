@@ -621,6 +621,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.arm = shm_arm,
 	.disarm = shm_disarm,
 	.wake = shm_wake,
+	.node_speed = rb_shm_node_speed,
 	.copies = shm_copies,
 	.in_process = shm_in_process,
 	.processor = shm_processor,

@@ -338,6 +338,7 @@ struct rb_shm_endpoint {
 	enum rb_attach attach;
 	uint64_t probe; /* What peers that attach us see. */
 	enum rb_shm_kernel kernel;
+	double kernel_copies; /* One of its copies takes as long as so many of memcpy. */
 	struct rb_shm_ways ways[RB_SHM_CLASSES];
 };
 
@@ -413,6 +414,9 @@ void rb_shm_attach_open(struct rb_shm_endpoint *ep, enum rb_attach attach);
 /* Whether the kernel copies at a speed that makes one copy the better way. Found out when it is
  * first asked, some 0.1 ms: most communicators have no long messages. */
 bool rb_shm_kernel_is_fast(struct rb_shm_endpoint *ep);
+/* Only attach_bytes and attach_copies. False: some rank of this node is not attached, or the kernel
+ * is slow. */
+bool rb_shm_node_speed(struct rb_endpoint *ep, struct rb_node_speed *out);
 /* Whether the peer's memory can be attached: its word at `address` is `probe`. */
 void rb_shm_attach_try(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, int32_t process,
 		       uint64_t address, uint64_t probe);
