@@ -606,12 +606,12 @@ static bool is_local(const struct rb_plan *plan)
 }
 
 /* Where all ranks work in each other's buffers on devices, as all know, and send nothing besides,
- * chunks that suit processors are too short. */
+ * chunks that suit processors are too short. By pairs nobody knows what others' pairs do. */
 static void layout_for_devices(const struct rb_plan *plan, struct rb_plan *staged)
 {
 	uint64_t chunk = DEVICE_CHUNK_BYTES / staged->key.element_bytes;
 	bool direct = (plan->schedule.flags & RB_SCHEDULE_MAPPED_BUFFERS) != 0 &&
-		      !plan->algorithm->by_node;
+		      !plan->algorithm->by_node && !rb_plan_by_pairs(plan);
 
 	if ((direct || is_local(plan)) && staged->kinds[RB_BUF_IN] == RB_MEMORY_DEVICE &&
 	    staged->kinds[RB_BUF_OUT] == RB_MEMORY_DEVICE && staged->layout.chunk < chunk)

@@ -322,6 +322,38 @@ START_TEST(ranks_of_a_process_work_in_place)
 }
 END_TEST
 
+/* Of an alltoallv some pairs work in place, and others send messages meanwhile: their chunks, and
+ * what these lie in, are those of every rank, whatever it has. */
+static rubato_status mixed_pairs_main(rubato_comm *comm, void *arg)
+{
+	struct exercise e = { .kind = "alltoallv",
+			      .algorithm = "direct",
+			      .count = 300001,
+			      .type = RUBATO_UINT64,
+			      .times = 2,
+			      .memory = cuda_app_memory(&app) };
+
+	(void)arg;
+	for (uint32_t i = 0; i < 16; i++) {
+		bool host = i % 2 == 0 && rubato_rank(comm) == 0;
+
+		e.salt = i / 4;
+		e.in_place = i % 2;
+		e.persistent = i % 4 > 1;
+		e.kinds[0] = e.kinds[1] = host ? EXERCISE_HOST : EXERCISE_DEVICE;
+		RB_TRY(exercise_run(comm, &e, NULL));
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(pairs_that_send_messages_have_the_chunks_of_all)
+{
+	app_open(6);
+	ck_assert_msg(ranks_run(4, mixed_pairs_main, NULL) == RUBATO_OK, "%s", rubato_error_text());
+	cuda_app_close(&app);
+}
+END_TEST
+
 /* ---- Streams ---- */
 
 static struct {
@@ -749,6 +781,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, what_rounding_loses_is_lent_on_the_device);
 	if (mapped) { /* Over verbs, short messages pass the host's memory. */
 		tcase_add_test(tc, ranks_of_a_process_work_in_place);
+		tcase_add_test(tc, pairs_that_send_messages_have_the_chunks_of_all);
 		tcase_add_loop_test(tc, what_travels_in_fewer_bits_stays_on_the_device, 0, 2);
 	}
 	tcase_add_test(tc, a_stream_orders_what_is_before_and_behind);
