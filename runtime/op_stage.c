@@ -166,7 +166,9 @@ rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
 	struct rb_staging staging = { .takes = rb_memory_taken,
 				      .arg = engine,
 				      .ways = rb_memory_ways(engine) };
-	bool scratch = !op->scratch.mapped && (*plan)->scratch_bytes > 0;
+	bool known = op->scratch.mapped &&
+		     (*plan)->schedule.flags & (RB_SCHEDULE_MAPPED_SCRATCH | RB_SCHEDULE_PUT);
+	bool scratch = !known && (*plan)->scratch_bytes > 0;
 	struct rb_plan *staged;
 
 	for (uint32_t b = 0; b < RB_BUFFER_COUNT; b++)
@@ -178,6 +180,8 @@ rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
 					   : RB_MEMORY_HOST;
 	memcpy(staging.kinds, d->kinds, sizeof(staging.kinds));
 	RB_TRY(rb_plan_staged(*plan, &staging, &staged));
+	RB_ASSERT(d->kinds[RB_BUF_SCRATCH] == RB_MEMORY_DEVICE ||
+		  staged->scratch_bytes <= (*plan)->scratch_bytes);
 	if (d->kinds[RB_BUF_SCRATCH] == RB_MEMORY_DEVICE)
 		RB_TRY(room_make(op, &d->scratch, RB_MEMORY_DEVICE, staged->scratch_bytes));
 	RB_TRY(room_make(op, &d->stages[0], RB_MEMORY_HOST, staged->stage_bytes[0]));
@@ -186,8 +190,8 @@ rubato_status rb_op_stage(struct rubato_op *op, struct rb_plan **plan)
 	stage_say(op, staged);
 	if (d->kinds[RB_BUF_SCRATCH] == RB_MEMORY_DEVICE) {
 		op->run.buffers[RB_BUF_SCRATCH].base = d->scratch.memory;
-		if (d->scratch.registered != NULL)
-			op->run.buffers[RB_BUF_SCRATCH].regions = d->scratch.registered->regions;
+		op->run.buffers[RB_BUF_SCRATCH].regions =
+			d->scratch.registered != NULL ? d->scratch.registered->regions : NULL;
 		op->run.buffers[RB_BUF_SCRATCH].kind = RB_MEMORY_DEVICE;
 	}
 	for (uint32_t i = 0; i < RB_STAGE_COUNT; i++)

@@ -291,12 +291,15 @@ static rubato_status in_place_main(rubato_comm *comm, void *arg)
 	for (uint64_t at = 0; at < count; at += count - 1)
 		cuda_app_copy(&app, in + 4 * at, &value, 4);
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
+	RB_TRY(rubato_set_algorithm(comm, "alltoall", "direct"));
 	RB_TRY(rubato_barrier(comm));
 	if (app.fake_counts != NULL)
 		before = app.fake_counts();
 	RB_TRY(rubato_barrier(comm));
 	for (uint32_t i = 0; i < 5; i++)
 		RB_TRY(rubato_allreduce(comm, in, out, count, RUBATO_UINT32, RUBATO_SUM));
+	for (uint32_t i = 0; i < 2; i++) /* There and back, through scratch. */
+		RB_TRY(rubato_alltoall(comm, out, out, count / n, RUBATO_UINT32));
 	RB_TRY(rubato_barrier(comm));
 	if (app.fake_counts != NULL) {
 		after = app.fake_counts();
