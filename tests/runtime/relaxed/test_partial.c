@@ -451,14 +451,23 @@ END_TEST
 
 /* ---- Full rounds are synchronous allreduces ---- */
 
+/* Left to choose, a partial may take another algorithm than a call, which can go ahead: one that
+ * adds in another order. */
+struct synchronous {
+	uint64_t count;
+	const char *algorithm;
+};
+
 static rubato_status synchronous_main(rubato_comm *comm, void *arg)
 {
 	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
-	uint64_t count = *(const uint64_t *)arg;
-	float *in, *want; /* In memory as a partial's own: so the algorithms are the same. */
+	const struct synchronous *what = arg;
+	uint64_t count = what->count;
+	float *in, *want; /* In memory as a partial's own. */
 	rubato_partial *p;
 	bool same = true;
 
+	RB_TRY(rubato_set_algorithm(comm, "allreduce", what->algorithm));
 	RB_TRY(rubato_alloc(comm, count * sizeof(*in), (void **)&in));
 	RB_TRY(rubato_alloc(comm, count * sizeof(*want), (void **)&want));
 	options.full_every = 1;
@@ -478,15 +487,22 @@ static rubato_status synchronous_main(rubato_comm *comm, void *arg)
 	RB_TRY(rubato_free(comm, in));
 	RB_TRY(rubato_free(comm, want));
 	RB_TRY(rubato_partial_free(p));
-	return same ? RUBATO_OK : RB_FAIL(RUBATO_ERR_INTERNAL, "other bits");
+	return same ? RUBATO_OK : RB_FAIL(RUBATO_ERR_INTERNAL, "%s: other bits", what->algorithm);
 }
 
 START_TEST(full_rounds_equal_the_allreduce)
 {
+	static const char *const algorithms[] = { "flat",   "two_shot", "recursive_doubling",
+						  "direct", "staged",   "ring" };
+
 	for (uint64_t count = 1; count < 300000; count = count * 41 + 5)
 		for (uint32_t n = 1; n <= 4; n++)
-			ck_assert_int_eq(local_run(n, shm, synchronous_main, &count, NULL),
-					 RUBATO_OK);
+			for (size_t a = 0; a < sizeof(algorithms) / sizeof(algorithms[0]); a++) {
+				struct synchronous what = { count, algorithms[a] };
+
+				ck_assert_int_eq(local_run(n, shm, synchronous_main, &what, NULL),
+						 RUBATO_OK);
+			}
 }
 END_TEST
 
