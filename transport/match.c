@@ -14,6 +14,15 @@ void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival
 	peer->arrival_count++;
 }
 
+bool rb_match_has_arrival(const struct rb_match_peer *peer, struct rb_tag tag)
+{
+	const struct rb_arrival *at = peer->arrivals[rb_match_bucket(tag)];
+
+	while (at != NULL && !rb_tag_same(at->tag, tag))
+		at = at->next;
+	return at != NULL;
+}
+
 void rb_match_remove_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival)
 {
 	struct rb_arrival **link = &peer->arrivals[rb_match_bucket(arrival->tag)];

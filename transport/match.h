@@ -86,6 +86,8 @@ static inline void rb_match_add_receive(struct rb_match_peer *peer, struct rb_re
 }
 
 void rb_match_add_arrival(struct rb_match_peer *peer, struct rb_arrival *arrival);
+/* Whether an arrival waits with `tag`; it stays. */
+bool rb_match_has_arrival(const struct rb_match_peer *peer, struct rb_tag tag);
 /* Takes a receive off its list (cancel); false when it is not there. */
 bool rb_match_remove_receive(struct rb_match_peer *peer, struct rb_request *request);
 /* Takes an arrival off its list; it must be there. */

@@ -307,7 +307,8 @@ struct rb_transport_ops {
 	/*
 	 * What a send or receive would be that completes before its post returns; if it would not,
 	 * or would fail, nothing has happened. All NULL: none does. send_now: DONE or REFUSED.
-	 * here: whether recv_now would not say ABSENT.
+	 * here: whether recv_now, which said ABSENT, may say another thing by now. Nobody polls
+	 * between the two.
 	 */
 	enum rb_now (*send_now)(struct rb_endpoint *ep, const struct rb_message *message);
 	enum rb_now (*recv_now)(struct rb_endpoint *ep, const struct rb_message *message);

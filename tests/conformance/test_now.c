@@ -163,6 +163,59 @@ START_TEST(test_refused)
 }
 END_TEST
 
+/* ---- Beside what was put aside ---- */
+
+static bool count_visit(void *arg, uint32_t peer, struct rb_tag tag,
+			const struct rb_signature *signature)
+{
+	(void)peer, (void)tag, (void)signature;
+	++*(uint32_t *)arg;
+	return false;
+}
+
+static uint32_t aside(struct conform_rank *r)
+{
+	uint32_t count = 0;
+
+	CONFORM(!r->ops->unmatched(r->ep, count_visit, &count), "no visit ends it");
+	return count;
+}
+
+static void beside(struct conform_rank *r)
+{
+	uint64_t first = 4711, second = 4712, got = 0, since_ns = r->ops->now_ns(r->ep);
+	struct conform_request c;
+
+	if (r->rank == 0) {
+		CONFORM(send_now(r, 1, 1, &first, 8) == RB_NOW_DONE, "there is room");
+		await_word(r, 0, "that it was put aside");
+		CONFORM(send_now(r, 1, 2, &second, 8) == RB_NOW_DONE, "there is room");
+		atomic_store(&r->shared->word[1], 1);
+		conform_barrier(r, "all has come");
+		return;
+	}
+	while (aside(r) == 0) {
+		conform_expire(r, since_ns, "a message that nobody receives");
+		conform_poll(r);
+	}
+	atomic_store(&r->shared->word[0], 1);
+	await_word(r, 1, "the second message");
+	CONFORM(recv_now(r, 0, 1, &got, 8) == RB_NOW_REFUSED && got == 0, "it lies aside");
+	CONFORM(recv_now(r, 0, 2, &got, 8) == RB_NOW_DONE && got == 4712, "it is the next one");
+	CONFORM(recv_now(r, 0, 1, &got, 8) == RB_NOW_REFUSED, "it lies aside still");
+	conform_recv(r, &c, 0, 1, &got, 8);
+	conform_finish_ok(r, &c);
+	CONFORM(got == 4711 && aside(r) == 0, "it is this one, and was the last");
+	conform_barrier(r, "all has come");
+}
+
+START_TEST(test_beside)
+{
+	if (conform_backend.ops->send_now != NULL)
+		conform_run(2, beside);
+}
+END_TEST
+
 /* ---- No room ---- */
 
 static void full(struct conform_rank *r)
@@ -208,6 +261,7 @@ TCase *conform_now_case(void)
 
 	tcase_add_test(t, test_mixed);
 	tcase_add_test(t, test_refused);
+	tcase_add_test(t, test_beside);
 	tcase_add_test(t, test_full);
 	return t;
 }

@@ -632,8 +632,10 @@ enum rb_now rb_shm_recv_now(struct rb_endpoint *base, const struct rb_message *m
 	struct rb_shm_peer *peer = &ep->peers[m->peer];
 	uint64_t word;
 
-	if (peer->state != RB_SHM_CONNECTED || peer->doom != RUBATO_OK ||
-	    peer->match.arrival_count > 0)
+	if (peer->state != RB_SHM_CONNECTED || peer->doom != RUBATO_OK)
+		return RB_NOW_REFUSED;
+	/* Others may lie aside for long: a probe does until a wait sleeps. */
+	if (peer->match.arrival_count > 0 && rb_match_has_arrival(&peer->match, m->tag))
 		return RB_NOW_REFUSED;
 	word = atomic_load_explicit(&cell_at(&peer->in, peer->in.position)->word,
 				    memory_order_acquire);
