@@ -1,13 +1,20 @@
 /*
  * hot_paths.c -- a rank that makes one small call again and again, for test_hot_paths.py to count
- * what it costs: hot_paths CALL TIMES; the first FEW, and all that makes and ends the communicator,
- * are apart (counting() is entered there). At its end it says how often it was switched away from
- * meanwhile, since it slept and since it did not (yields are of these).
+ * what it costs: hot_paths CALL TIMES [FIFO]; the first FEW, and all that makes and ends the
+ * communicator, are apart (counting() is entered there). With a FIFO, rank 0 begins each call after
+ * rank 1, so that it finds there what it waits for, also where both have one core. At its end it
+ * says how often it was switched away from meanwhile, since it slept and since it did not (yields
+ * are of these).
  */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "rubato.h"
 
@@ -112,6 +119,21 @@ static const struct {
 	{ "sendrecv", sendrecv },   { "exchange", exchange },   { "partial", partial },
 };
 
+/* False: the other has gone. Who slept here would be woken before the other has sent. */
+static __attribute__((noinline)) bool follow(int fifo, uint32_t rank)
+{
+	char word = 0;
+	ssize_t got;
+
+	if (rank != 0)
+		return write(fifo, &word, 1) == 1;
+	while ((got = read(fifo, &word, 1)) < 0 && errno == EAGAIN)
+		(void)sched_yield();
+	for (volatile int i = 0; i < 1000; i++) /* It is about to send. */
+		continue;
+	return got == 1;
+}
+
 /* Only where it is called: messages of its rounds may come at any time, and are polled for. */
 static rubato_status rounds_make(struct calls *c)
 {
@@ -128,14 +150,23 @@ int main(int argc, char **argv)
 	struct rusage before, after;
 	rubato_status err = RUBATO_OK;
 	size_t k = 0;
+	uint32_t rank;
+	int fifo = -1;
 	long times;
 
-	while (argc == 3 && k < sizeof(all) / sizeof(all[0]) && strcmp(argv[1], all[k].name) != 0)
+	while ((argc == 3 || argc == 4) && k < sizeof(all) / sizeof(all[0]) &&
+	       strcmp(argv[1], all[k].name) != 0)
 		k++;
-	if (argc != 3 || k == sizeof(all) / sizeof(all[0]))
-		return fprintf(stderr, "hot_paths: CALL TIMES\n"), 2;
+	if (argc < 3 || argc > 4 || k == sizeof(all) / sizeof(all[0]))
+		return fprintf(stderr, "hot_paths: CALL TIMES [FIFO]\n"), 2;
 	if (rubato_init(&c.comm, NULL) != RUBATO_OK)
 		return fprintf(stderr, "%s\n", rubato_error_text()), 1;
+	rank = rubato_rank(c.comm);
+	/* Open at both ends before the first call. */
+	if (argc == 4)
+		fifo = open(argv[3], rank == 0 ? O_RDONLY : O_WRONLY);
+	if (argc == 4 && (fifo < 0 || fcntl(fifo, F_SETFL, O_NONBLOCK) != 0))
+		return perror(argv[3]), 1;
 	if (all[k].call == partial)
 		err = rounds_make(&c);
 	if (err != RUBATO_OK ||
@@ -152,6 +183,8 @@ int main(int argc, char **argv)
 	for (long i = 0; i < times && err == RUBATO_OK; i++) {
 		if (i == FEW)
 			counting();
+		if (fifo >= 0 && !follow(fifo, rank))
+			return perror("hot_paths: the other rank"), 1;
 		err = all[k].call(&c);
 	}
 	counting();

@@ -4,8 +4,10 @@ times: instructions outside of polling (callgrind) and futex calls (strace). The
 counted, and a tenth; a change that makes a call dearer says so. Then, of more ranks than cores, how
 often they sleep: they are to find their messages by yielding to each other.
 
-Two ranks on shared memory. Rank 0 is slow under either tool, so what it waits for is mostly there;
-what it executes only to wait (polls, sleeps) is left out. A call that is dearer is so each time."""
+Two ranks on shared memory. Rank 0, which is counted, begins each call after rank 1: it finds there
+what it waits for, also where both have one core; what it executes only to wait (polls, sleeps) is
+left out. What its memory costs is not measured: under a tool other algorithms would be the better
+ones, now and then. A call that is dearer is so each time; of one that is, it says where."""
 
 import os
 import re
@@ -34,7 +36,7 @@ WAITING = {
     "read", "rb_shm_doorbell", "__pthread_enable_asynccancel", "__pthread_disable_asynccancel",
     "rb_engine_next_timer", "pollers_poll", "sleeping_next", "first_polls", "executors_busy",
     "rb_engine_linger", "glance", "rb_shm_here", "timer_poll", "runs_poll", "runs_post",
-    "receives_post",
+    "receives_post", "follow", "__errno_location",
 }
 
 # Instructions a call, outside of waiting, in the plain build (assertions on, -O3).
@@ -59,9 +61,10 @@ WAKES = 400  # In 2,000 starts and waits of a persistent operation: once it was 
 
 
 def job(*command):
-    """Rank 0 under a tool, rank 1 not. Returns the exit status."""
+    """Rank 0 under a tool, rank 1 not."""
     words = " ".join(command)
-    script = f'if [ "$RUBATO_RANK" = 0 ]; then exec {words} "$@"; else exec "$@"; fi'
+    script = ("export RUBATO_MEASURE=0; "
+              f'if [ "$RUBATO_RANK" = 0 ]; then exec {words} "$@"; else exec "$@"; fi')
     return [RUN, "-n", "2", "--timeout", "120s", "--", "sh", "-c", script, "sh", PROGRAM]
 
 
@@ -72,11 +75,21 @@ def run(command):
 
 
 def instructions(call, folder):
-    """Per call, from the program's first few on to its last one."""
-    path = f"{folder}/callgrind"
-    run(job(*callgrind.TOOL, callgrind.out(path)) + [call, str(FEW + CALLS)])
-    return sum(count for name, count in callgrind.executed(path).items()
-               if name not in WAITING) / CALLS
+    """Per call, from the program's first few on to its last one: of all, and by function."""
+    path, fifo = f"{folder}/callgrind", f"{folder}/fifo"
+    os.mkfifo(fifo)
+    run(job(*callgrind.TOOL, callgrind.out(path)) + [call, str(FEW + CALLS), fifo])
+    os.unlink(fifo)
+    counts = {name: count / CALLS for name, count in callgrind.executed(path).items()
+              if name not in WAITING}
+    return sum(counts.values()), counts
+
+
+def show(tries):
+    """Of each try, where it went: what is the same in all is dearer, or what it always met."""
+    for total, counts in tries:
+        most = sorted(counts.items(), key=lambda item: -item[1])
+        print(f"  {total:.0f}:", ", ".join(f"{name} {n:.1f}" for name, n in most if n >= 0.5))
 
 
 def looks(folder):
@@ -131,13 +144,14 @@ def main():
             # Persistent ones are to cost no more than those that are not.
             bound = min(bound, counts.get(TWINS.get(call), bound))
             # What is counted varies with who is early; the cheapest way is the call's own.
-            got = min(instructions(call, folder) for _ in range(2))
-            for _ in range(TRIES - 2):
-                if got > bound:
-                    got = min(got, instructions(call, folder))
-            counts[call] = got
+            tries = [instructions(call, folder) for _ in range(2)]
+            while min(total for total, _ in tries) > bound and len(tries) < TRIES:
+                tries.append(instructions(call, folder))
+            got = counts[call] = min(total for total, _ in tries)
             print(f"{call}: {got:.0f} instructions a call outside of waiting, at most {bound:.0f}")
-            failed |= got > bound
+            if got > bound:
+                failed = True
+                show(tries)
         for (call, ranks), bound in SLEEPS.items():
             got = least(lambda: sleeps(call, ranks), bound)
             print(f"{call}: {got:.3f} sleeps a call on {ranks} ranks, at most {bound}")
