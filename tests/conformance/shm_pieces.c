@@ -270,6 +270,38 @@ START_TEST(test_now)
 }
 END_TEST
 
+/* Each piece in turn names a buffer that there is not, or is no piece: refused, with nothing
+ * read; then poll ends the peer. */
+START_TEST(test_now_broken)
+{
+	struct world w = world_open();
+	struct rb_signature signature = { 0 };
+	const struct rb_message m = { .peer = 1,
+				      .tag = { 0, 5 },
+				      .signature = &signature,
+				      .buffer = w.buffer,
+				      .size_bytes = LONG_BYTES };
+	uint32_t piece = (uint32_t)_i % PIECES;
+	_Atomic uint64_t *word;
+	uint64_t good;
+
+	pieces_write(&w, 5, 0);
+	word = &w.peer->in.ring->cells[piece].word;
+	good = atomic_load(word);
+	atomic_store(word,
+		     _i < (int)PIECES
+			     ? (good & UINT64_C(0xffffffffffff)) | (uint64_t)RB_SHM_BULKS << 48
+			     : (good & ~UINT64_C(0xffff00000000)) | (uint64_t)RB_SHM_WANT << 32);
+	ck_assert_int_eq(rb_transport_shm.recv_now(w.base, &m), RB_NOW_REFUSED);
+	ck_assert_uint_eq(w.peer->in.position, 0);
+	for (size_t i = 0; i < LONG_BYTES; i++)
+		ck_assert_uint_eq(w.buffer[i], 0);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	ck_assert_int_eq(w.peer->state, RB_SHM_GONE);
+	world_close(&w);
+}
+END_TEST
+
 static void line_keep(void *text, const char *line)
 {
 	size_t had = strlen(text);
@@ -478,6 +510,7 @@ int main(void)
 	tcase_add_loop_test(t, test_nonsense_pieces, 0, 3);
 	tcase_add_loop_test(t, test_no_such_buffer, 0, 8);
 	tcase_add_test(t, test_now);
+	tcase_add_loop_test(t, test_now_broken, 0, 2 * PIECES);
 	tcase_add_loop_test(t, test_first_buffers, 0, 4 * PIECES);
 	tcase_add_test(t, test_dump);
 	tcase_add_loop_test(t, test_full_ring, 0, RB_SHM_BULKS + 1);

@@ -587,14 +587,24 @@ static uint64_t word_at(const struct rb_shm_inbound *in, uint32_t position)
 	return atomic_load_explicit(&cell_at(in, position)->word, memory_order_relaxed);
 }
 
-/* Of a message that begins with the next cell: false: some of its pieces are not here yet. */
+/* Of a message that begins with the next cell: false: some of its pieces are not here yet, or are
+ * what poll ends the peer for. */
 static bool pieces_read(struct rb_shm_inbound *in, uint8_t *target, size_t size_bytes)
 {
-	uint32_t last = in->position + (uint32_t)((size_bytes - 1) / RB_SHM_BULK_BYTES);
+	uint32_t first = in->position;
+	uint32_t last = first + (uint32_t)((size_bytes - 1) / RB_SHM_BULK_BYTES);
 
 	if ((uint32_t)atomic_load_explicit(&cell_at(in, last)->word, memory_order_acquire) !=
 	    last + 1)
 		return false;
+	for (uint32_t i = first; i != last + 1; i++) {
+		uint64_t word = word_at(in, i);
+		uint32_t kind = (uint32_t)(word >> 32) & 0xffffu;
+
+		if ((uint32_t)word != i + 1 || word >> 48 >= RB_SHM_BULKS ||
+		    kind != (i == first ? RB_SHM_BULK : RB_SHM_MORE))
+			return false;
+	}
 	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES)
 		memcpy(target + at, bulk_next(in, word_at(in, in->position++)),
 		       rb_shm_piece(size_bytes - at));
