@@ -42,7 +42,7 @@ static bool strings_are_fast(void)
 
 static void copy_short_by_string(void *to, const void *from, size_t size_bytes)
 {
-	if (size_bytes >= RB_COPY_STRING_MIN && size_bytes < RB_COPY_STRING_END)
+	if (rb_copy_by_string(size_bytes))
 		__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size_bytes) : : "memory");
 	else
 		memcpy(to, from, size_bytes);

@@ -9,11 +9,18 @@
 #ifndef RB_BASE_COPY_H
 #define RB_BASE_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* From here on and below there, where the processor has fast short strings. */
 #define RB_COPY_STRING_MIN 768u
 #define RB_COPY_STRING_END 8192u
+
+/* Whether a copy of so many bytes is for a string instruction that is fast. */
+static inline bool rb_copy_by_string(size_t size_bytes)
+{
+	return size_bytes >= RB_COPY_STRING_MIN && size_bytes < RB_COPY_STRING_END;
+}
 
 typedef void rb_copy_fn(void *to, const void *from, size_t size_bytes);
 

@@ -33,10 +33,20 @@ START_TEST(copies_are_whole)
 }
 END_TEST
 
+/* What was measured: below, and from there on, memcpy is as fast or faster. */
+START_TEST(strings_are_for_some_lengths)
+{
+	ck_assert(!rb_copy_by_string(0) && !rb_copy_by_string(767));
+	ck_assert(rb_copy_by_string(768) && rb_copy_by_string(8191));
+	ck_assert(!rb_copy_by_string(8192) && !rb_copy_by_string(SIZE_MAX));
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("copy");
 
 	tcase_add_test(tc, copies_are_whole);
+	tcase_add_test(tc, strings_are_for_some_lengths);
 	return check_main("base", tc);
 }

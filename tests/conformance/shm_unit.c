@@ -774,6 +774,64 @@ START_TEST(test_doors_of_a_child)
 }
 END_TEST
 
+/* ---- Which way long messages come ---- */
+
+START_TEST(test_kernel_judged)
+{
+	ck_assert_int_eq(rb_shm_kernel_judge(3999, 1000), RB_SHM_KERNEL_FAST);
+	ck_assert_int_eq(rb_shm_kernel_judge(4000, 1000), RB_SHM_KERNEL_SLOW);
+	ck_assert_int_eq(rb_shm_kernel_judge(7999, 1000), RB_SHM_KERNEL_SLOW);
+	ck_assert_int_eq(rb_shm_kernel_judge(8000, 1000), RB_SHM_KERNEL_HOPELESS);
+}
+END_TEST
+
+/* Of `count` receives of messages of 1 MiB, how many ask for them by a joint. None is met. */
+static uint32_t attached(enum rb_shm_kernel kernel, uint32_t count)
+{
+	struct rb_transport_options options = { .rank_count = 2, .heap_bytes = 1u << 20 };
+	struct rb_shm_segment *theirs = NULL;
+	struct rb_endpoint *base = NULL;
+	struct rb_request q = { .peer = 1, .kind = RB_REQUEST_RECV, .size_bytes = 1u << 20 };
+	struct rb_shm_endpoint *ep;
+	struct rb_shm_peer *peer;
+	uint32_t asked = 0;
+	uint8_t byte;
+
+	q.buffer = &byte; /* Nothing comes. */
+	ck_assert_int_eq(rb_transport_shm.open(&options, &base), RUBATO_OK);
+	ep = (struct rb_shm_endpoint *)base;
+	ck_assert_int_eq(rb_shm_segment_open(ep, UINT64_MAX), RUBATO_OK);
+	ck_assert_int_eq(rb_shm_segment_create(2, 1u << 20, UINT64_MAX, &theirs), RUBATO_OK);
+	peer = &ep->peers[1];
+	rb_shm_wire(ep, peer, theirs);
+	peer->attach = RB_SHM_ATTACH_PROCESS;
+	ep->kernel = kernel;
+	for (uint32_t i = 0; i < RB_SHM_CLASSES; i++) /* As if it were told what each way takes. */
+		ep->ways[i].each[RB_SHM_STREAMED] = ep->ways[i].each[RB_SHM_ATTACHED] = 1000;
+	for (uint32_t i = 0; i < count; i++) {
+		struct rb_shm_ways *ways = &ep->ways[3];
+
+		asked += rb_shm_join(ep, peer, &q, 1) != 0;
+		rb_shm_part(ep, peer, &q);
+		ways->each[ways->way] = 1000;
+	}
+	rb_transport_shm.close(base, true, 0);
+	return asked;
+}
+
+/* Where it is fast most come so, where it is slow those of trials, where it is hopeless none. */
+START_TEST(test_kernel_tried)
+{
+	const uint32_t many = 2000;
+	uint32_t fast = attached(RB_SHM_KERNEL_FAST, many);
+	uint32_t slow = attached(RB_SHM_KERNEL_SLOW, many);
+
+	ck_assert_msg(fast > many / 2 && fast < many, "fast: %u of %u", fast, many);
+	ck_assert_msg(slow > 0 && slow < many / 2, "slow: %u of %u", slow, many);
+	ck_assert_uint_eq(attached(RB_SHM_KERNEL_HOPELESS, many), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("shm_unit");
@@ -796,6 +854,8 @@ int main(void)
 	tcase_add_test(t, test_flips);
 #endif
 	tcase_add_test(t, test_doors_of_a_child);
+	tcase_add_test(t, test_kernel_judged);
+	tcase_add_test(t, test_kernel_tried);
 	suite_add_tcase(suite, t);
 	return check_suite(suite);
 }

@@ -417,6 +417,8 @@ bool rb_shm_kernel_is_fast(struct rb_shm_endpoint *ep);
 /* Only attach_bytes and attach_copies. False: some rank of this node is not attached, or the kernel
  * is slow. */
 bool rb_shm_node_speed(struct rb_endpoint *ep, struct rb_node_speed *out);
+/* By what a copy of the same bytes takes either. */
+enum rb_shm_kernel rb_shm_kernel_judge(uint64_t kernel_ns, uint64_t plain_ns);
 /* Whether the peer's memory can be attached: its word at `address` is `probe`. */
 void rb_shm_attach_try(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, int32_t process,
 		       uint64_t address, uint64_t probe);

@@ -51,7 +51,7 @@
 #define SLICES_MAX 32000u /* What the word can count. */
 #define PROBE_BYTES 65536u
 #define PROBES 8u       /* The least counts: who measures may lose the core meanwhile. */
-#define KERNEL_COPIES 4 /* See kernel_find. */
+#define KERNEL_COPIES 4 /* See rb_shm_kernel_judge. */
 #define KERNEL_COPIES_HOPELESS 8
 #define STOP_NS 1000000000u    /* Guess: a slice takes 10 us, unless its rank is not running. */
 #define TRIAL_BYTES (4u << 20) /* Guess: of so many bytes, and messages at least. */
@@ -269,6 +269,14 @@ static struct rb_shm_ways *ways_of(struct rb_shm_endpoint *ep, uint64_t size_byt
  * long again; the kernel saves one of the two. Measured: 2.4 times memcpy where it wins by a third,
  * 5.2 times where it loses. At 9.4 times a trial takes what a few hundred messages gain, if any do.
  */
+enum rb_shm_kernel rb_shm_kernel_judge(uint64_t kernel_ns, uint64_t plain_ns)
+{
+	if (kernel_ns < KERNEL_COPIES * plain_ns)
+		return RB_SHM_KERNEL_FAST;
+	return kernel_ns < KERNEL_COPIES_HOPELESS * plain_ns ? RB_SHM_KERNEL_SLOW
+							     : RB_SHM_KERNEL_HOPELESS;
+}
+
 static enum rb_shm_kernel kernel_find(struct rb_shm_endpoint *ep)
 {
 	uint8_t *from = malloc(2 * PROBE_BYTES), *to = from + PROBE_BYTES;
@@ -293,10 +301,7 @@ static enum rb_shm_kernel kernel_find(struct rb_shm_endpoint *ep)
 	RB_LOG(RB_LOG_INFO, "shm: the kernel copies %u bytes in %llu ns, memcpy in %llu",
 	       PROBE_BYTES, (unsigned long long)kernel_ns, (unsigned long long)plain_ns);
 	free(from);
-	if (error == 0 && kernel_ns < KERNEL_COPIES * plain_ns)
-		return RB_SHM_KERNEL_FAST;
-	return error != 0 || kernel_ns < KERNEL_COPIES_HOPELESS * plain_ns ? RB_SHM_KERNEL_SLOW
-									   : RB_SHM_KERNEL_HOPELESS;
+	return error != 0 ? RB_SHM_KERNEL_SLOW : rb_shm_kernel_judge(kernel_ns, plain_ns);
 }
 
 bool rb_shm_kernel_is_fast(struct rb_shm_endpoint *ep)
