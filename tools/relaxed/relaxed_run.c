@@ -152,14 +152,16 @@ static rubato_operator reduction_of(const struct relaxed_options *o)
 
 /* ---- Partial: one iteration ---- */
 
-static rubato_status collect_all(struct run *run, struct side *side, uint64_t *in_call_ns)
+/* From `begin` on, when the first of the calls began: those between which nothing is done are timed
+ * as one, as start and wait are. */
+static rubato_status collect_all(struct run *run, struct side *side, uint64_t begin,
+				 uint64_t *in_call_ns)
 {
 	rubato_round round = { .size_bytes = sizeof(round) };
 	struct relaxed_form *form = side->form;
 
 	for (;;) {
 		const void *result;
-		uint64_t begin = rubato_now(run->comm);
 		rubato_status err = rubato_partial_collect_view(side->partial, &result, &round,
 								RUBATO_TIMEOUT_DEFAULT);
 		struct expected e = { 0 };
@@ -189,7 +191,6 @@ static rubato_status collect_all(struct run *run, struct side *side, uint64_t *i
 			form->staleness_max = round.staleness_max;
 		begin = rubato_now(run->comm);
 		err = rubato_partial_release(side->partial);
-		*in_call_ns += rubato_now(run->comm) - begin;
 		if (err != RUBATO_OK)
 			return err;
 	}
@@ -226,9 +227,8 @@ static rubato_status partial_call(struct run *run, struct side *side, uint64_t s
 		return err;
 	begin = rubato_now(run->comm);
 	err = rubato_partial_commit(side->partial, side->step++, 1);
-	in_call_ns += rubato_now(run->comm) - begin;
 	if (err == RUBATO_OK)
-		err = collect_all(run, side, &in_call_ns);
+		err = collect_all(run, side, begin, &in_call_ns);
 	*us = (double)in_call_ns * 1e-3;
 	return err;
 }
@@ -496,7 +496,7 @@ static rubato_status slice_partial(struct run *run, struct side *side, uint32_t 
 	if (err == RUBATO_OK && side->partial != NULL)
 		err = rubato_partial_drain(side->partial);
 	if (err == RUBATO_OK && side->partial != NULL)
-		err = collect_all(run, side, &drain_ns);
+		err = collect_all(run, side, rubato_now(run->comm), &drain_ns);
 	if (err == RUBATO_OK && closed)
 		err = rubato_barrier(run->comm);
 	side->wall_ns += rubato_now(run->comm) - (uint64_t)t0;
