@@ -39,24 +39,25 @@ static void payload_read(const struct rb_shm_inbound *in, uint8_t *target, size_
 {
 	uint32_t position = in->position;
 	const struct rb_shm_cell *cell = cell_at(in, position);
-	size_t left = size_bytes < RB_SHM_CELL_PAYLOAD ? size_bytes : RB_SHM_CELL_PAYLOAD;
+	size_t left;
 
 	if (size_bytes == 8) {
 		memcpy(target, cell->payload, 8);
 		return;
 	}
-	if (size_bytes == 0)
+	if (size_bytes <= RB_SHM_CELL_PAYLOAD) {
+		if (size_bytes > 0)
+			memcpy(target, cell->payload, size_bytes);
 		return;
-	memcpy(target, cell->payload, left);
-	target += left;
-	left = size_bytes - left;
-	while (left > 0) {
-		size_t piece = left < RB_SHM_CHAIN_PAYLOAD ? left : RB_SHM_CHAIN_PAYLOAD;
-
-		memcpy(target, &cell_at(in, ++position)->tag, piece);
-		target += piece;
-		left -= piece;
 	}
+	memcpy(target, cell->payload, RB_SHM_CELL_PAYLOAD);
+	target += RB_SHM_CELL_PAYLOAD;
+	/* Of a known size they are some moves, not calls: so whole cells are apart. */
+	for (left = size_bytes - RB_SHM_CELL_PAYLOAD; left >= RB_SHM_CHAIN_PAYLOAD;
+	     left -= RB_SHM_CHAIN_PAYLOAD, target += RB_SHM_CHAIN_PAYLOAD)
+		memcpy(target, &cell_at(in, ++position)->tag, RB_SHM_CHAIN_PAYLOAD);
+	if (left > 0)
+		memcpy(target, &cell_at(in, ++position)->tag, left);
 }
 
 static inline uint32_t cells_of(size_t size_bytes)

@@ -141,7 +141,10 @@ static void chain_write(struct rb_shm_outbound *out, const uint8_t *source, size
 		/* Not polled while the first cell is not there: relaxed will do. */
 		atomic_store_explicit(&cell->word, cell_word(position, RB_SHM_CHAIN, piece),
 				      memory_order_relaxed);
-		memcpy(&cell->tag, source, piece);
+		if (piece == RB_SHM_CHAIN_PAYLOAD) /* Some moves, not a call. */
+			memcpy(&cell->tag, source, RB_SHM_CHAIN_PAYLOAD);
+		else
+			memcpy(&cell->tag, source, piece);
 		source += piece;
 		size_bytes -= piece;
 		position++;
