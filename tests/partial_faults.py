@@ -202,6 +202,15 @@ MACHINE = [
      [(ROUNDS, "m->willing = [[gave_early(m)]];", "false")]),
     ("waiting: willing before the first commit", None,
      [(ROUNDS, "m->willing = m->era.begun;", "m->willing = true;")]),
+    ("reads results apart though that makes room for a round that is open", None,
+     [(ROUNDS, "|| [[!(m->is_joined || rb_rounds_is_idle(m))]]) return false;", "false")]),
+    ("meeting: silent though others have opened the round", None,
+     [(MEETING, "return [[(meeting->counted | meeting->wanted) == 0]] && !meeting->called &&",
+       "true")]),
+    ("meeting: silent though willing", None,
+     [(MEETING, "&& [[!m->willing]] && rb_rounds_is_idle(m);", "true")]),
+    ("meeting: silent though this rank has something", None,
+     [(MEETING, "!m->willing && [[rb_rounds_is_idle(m)]];", "true")]),
 ]
 
 RUNTIME = [
@@ -247,7 +256,7 @@ RUNTIME = [
     ("messages overtake each other", 259,
      [(DRIVER, "RB_TAG_PROTOCOL, driver->number, [[number]]", "0")]),
     ("after a loss only neighbours are listened to", 73,
-     [(DRIVER, "driver->listening_all || dead(engine, driver)", "true")]),
+     [(DRIVER, "driver->listening_all || rb_protocol_is_dead(engine, driver)", "true")]),
     ("whom a loss met while creating takes no part in the agreement", 3838,
      [(CREATE, "*fate = FATE_ORPHAN;", "*fate = FATE_TOUCHED;")]),
     ("lagged: a buffer comes round with its old sum", 115,

@@ -97,8 +97,8 @@ HOSTILE = [
      [(AGREED, "double by = [[members]];",
        "m->config.rank_count")]),
     ("summary: a group's discarded ones only", 13,
-     [(AGREED, "s->discarded += record->discarded; if ([[!rb_rounds_together(m, m->round, "
-       "m->config.rank, r)]])",
+     [(AGREED, "s->discarded += record->discarded; if (apart && [[!rb_rounds_together(m, "
+       "m->round, m->config.rank, r)]])",
        "!rb_rounds_together(m, m->round, m->config.rank, r) && (s->discarded -= "
        "record->discarded, true)")]),
     ("summary: the fresh ones of all groups", 13,

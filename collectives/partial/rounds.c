@@ -322,12 +322,19 @@ static enum rb_rounds_verdict judge(const struct rb_rounds *m, bool fresh)
 	return RB_ROUNDS_MERGE;
 }
 
+bool rb_rounds_may_commit(const struct rb_rounds *m, uint64_t step)
+{
+	return m->phase != RB_ROUNDS_OVER && !rb_rounds_is_passive(m) &&
+	       m->results.limit == RB_ROUNDS_NEVER &&
+	       (m->counts.committed == 0 || step > m->counts.last_step);
+}
+
 static void commit(struct rb_rounds *m, const struct rb_rounds_commit *c)
 {
 	bool fresh = in_time(m, c->step);
 	struct rb_rounds_load *load = &m->pending;
 
-	RB_ASSERT(!rb_rounds_is_passive(m) && m->results.limit == RB_ROUNDS_NEVER);
+	RB_ASSERT(rb_rounds_may_commit(m, c->step));
 	own_commit(m, c->step, fresh);
 	m->willing = false;
 	m->counts.committed++;
@@ -482,6 +489,31 @@ static void part(struct rb_rounds *m)
 
 /* ---- Events ---- */
 
+static bool reads(enum rb_rounds_call call)
+{
+	return call == RB_ROUNDS_COLLECT || call == RB_ROUNDS_LOOK || call == RB_ROUNDS_RELEASE;
+}
+
+static void read_call(struct rb_rounds *m, enum rb_rounds_call call)
+{
+	m->awaited = false;
+	if (call == RB_ROUNDS_RELEASE) {
+		release(m);
+		return;
+	}
+	collect(m, call == RB_ROUNDS_LOOK);
+	m->awaited = call == RB_ROUNDS_COLLECT && m->results.offer == RB_ROUNDS_WAIT;
+}
+
+bool rb_rounds_read_apart(struct rb_rounds *m, enum rb_rounds_call call)
+{
+	/* What is collected makes room for who has not joined. */
+	if (!reads(call) || rb_rounds_is_over(m) || !(m->is_joined || rb_rounds_is_idle(m)))
+		return false;
+	read_call(m, call);
+	return true;
+}
+
 static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 {
 	struct rb_rounds_commit contribution;
@@ -497,14 +529,9 @@ static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 		m->merging--;
 		break;
 	case RB_ROUNDS_COLLECT:
-		collect(m, false);
-		m->awaited = m->results.offer == RB_ROUNDS_WAIT;
-		break;
 	case RB_ROUNDS_LOOK:
-		collect(m, true);
-		break;
 	case RB_ROUNDS_RELEASE:
-		release(m);
+		read_call(m, (enum rb_rounds_call)event->value);
 		break;
 	case RB_ROUNDS_DRAIN:
 		m->era.flags |= RB_ROUNDS_DRAINING;
@@ -519,13 +546,6 @@ static void call(struct rb_rounds *m, const struct rb_protocol_event *event)
 		part(m);
 		break;
 	}
-}
-
-/* Whether a call cannot matter to rounds: what is collected makes room for who has not joined. */
-static bool is_private(const struct rb_rounds *m, uint64_t call)
-{
-	return (call == RB_ROUNDS_COLLECT || call == RB_ROUNDS_LOOK || call == RB_ROUNDS_RELEASE) &&
-	       !rb_rounds_is_over(m) && (m->is_joined || rb_rounds_is_idle(m));
 }
 
 static void message(struct rb_rounds *m, const struct rb_protocol_event *event,
@@ -552,9 +572,9 @@ void rb_rounds_step(struct rb_rounds *m, const struct rb_protocol_event *event,
 {
 	switch (event->kind) {
 	case RB_PROTOCOL_START:
-		call(m, event);
-		if (is_private(m, event->value))
+		if (rb_rounds_read_apart(m, (enum rb_rounds_call)event->value))
 			return;
+		call(m, event);
 		break;
 	case RB_PROTOCOL_MESSAGE:
 		message(m, event, out);

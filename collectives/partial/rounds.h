@@ -181,6 +181,12 @@ RB_NODISCARD rubato_status rb_rounds_init(struct rb_rounds *machine,
 
 void rb_rounds_step(struct rb_rounds *machine, const struct rb_protocol_event *event,
 		    struct rb_protocol_actions *out);
+/* Whether a COMMIT of this number would be right: the rounds go on, this rank neither drains nor
+ * has left, and has committed none as high. */
+bool rb_rounds_may_commit(const struct rb_rounds *machine, uint64_t step);
+/* COLLECT, LOOK or RELEASE, without an event: where that can matter to no round, so that there are
+ * no actions and no other phase. False: it may, or it is another call; nothing has happened. */
+bool rb_rounds_read_apart(struct rb_rounds *machine, enum rb_rounds_call call);
 /* Its invariants: asserted after each step, in test builds. */
 bool rb_rounds_valid(const struct rb_rounds *machine);
 

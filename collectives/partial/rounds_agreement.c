@@ -344,9 +344,15 @@ static uint64_t staleness(const struct rb_rounds *m, uint64_t step)
 	return due < m->round ? m->round - due : 0;
 }
 
+/* Whether the current round is reduced within groups. */
+static bool in_groups(const struct rb_rounds *m)
+{
+	return rb_rounds_policy_of(&m->config)->grouped && !m->opening.full;
+}
+
 static void summary_make(struct rb_rounds *m)
 {
-	bool aligned = !rb_rounds_is_free(m);
+	bool aligned = !rb_rounds_is_free(m), apart = in_groups(m);
 	uint32_t members = 0, staying = 0;
 	rubato_round *s = &m->exchange.summaries[m->round & 1];
 
@@ -355,7 +361,7 @@ static void summary_make(struct rb_rounds *m)
 		const struct rb_rounds_record *record = rb_rounds_record_of(m, r);
 
 		s->discarded += record->discarded;
-		if (!rb_rounds_together(m, m->round, m->config.rank, r))
+		if (apart && !rb_rounds_together(m, m->round, m->config.rank, r))
 			continue;
 		members++;
 		staying += (m->ranks.passive[r] & RB_ROUNDS_LEFT) == 0; /* Before this round. */
@@ -363,7 +369,9 @@ static void summary_make(struct rb_rounds *m)
 		if (record->count == 0)
 			continue;
 		uint64_t oldest = staleness(m, record->first_step);
-		uint64_t youngest = staleness(m, record->last_step);
+		uint64_t youngest = record->last_step == record->first_step
+					    ? oldest
+					    : staleness(m, record->last_step);
 
 		if (aligned && (s->contributors == 0 || youngest < s->staleness_min))
 			s->staleness_min = youngest;
@@ -520,10 +528,11 @@ uint32_t rb_rounds_group_ranks(const struct rb_rounds_config *config)
 
 uint32_t rb_rounds_members(const struct rb_rounds *m, uint32_t *ranks)
 {
+	bool apart = in_groups(m);
 	uint32_t count = 0;
 
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
-		if (rb_rounds_together(m, m->round, m->config.rank, r))
+		if (!apart || rb_rounds_together(m, m->round, m->config.rank, r))
 			ranks[count++] = r;
 	return count;
 }

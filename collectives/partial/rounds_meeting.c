@@ -181,13 +181,23 @@ static void stay(struct rb_rounds *m, bool opens, bool others, uint64_t now_ns,
 		rb_rounds_act_wake(out, m->opening.joins_ns);
 }
 
+/* Nobody has said anything of the open round, nor has this rank anything to say: as it mostly is
+ * when one is over. */
+static bool is_silent(const struct rb_rounds *m)
+{
+	const struct rb_rounds_meeting *meeting = &m->opening.meetings[m->round & 1];
+
+	return (meeting->counted | meeting->wanted) == 0 && !meeting->called && !m->willing &&
+	       rb_rounds_is_idle(m);
+}
+
 void rb_rounds_meeting_advance(struct rb_rounds *m, uint64_t now_ns,
 			       struct rb_protocol_actions *out)
 {
 	const struct rb_rounds_meeting *meeting = rb_rounds_meeting_of(m, m->round);
 	bool others, opens;
 
-	if (m->phase > RB_ROUNDS_EXCHANGING)
+	if (m->phase > RB_ROUNDS_EXCHANGING || is_silent(m))
 		return;
 	others = is_open(m); /* They have said so, to all. */
 	opens = opened(m, now_ns, out);

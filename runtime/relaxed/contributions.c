@@ -9,6 +9,8 @@
 
 #define NUMBER_BYTES 10u /* At most: 64 bits. */
 #define ENTRY_BYTES (5 * NUMBER_BYTES + 1)
+#define FEW 4u /* Ranks. Guess. */
+_Static_assert(sizeof(rubato_contribution) <= ENTRY_BYTES, "there is room for them as they are");
 
 #define FRESH 1u
 #define MEMBER 2u
@@ -81,6 +83,24 @@ static uint8_t *entry_write(uint8_t *at, const struct rb_rounds_record *r, bool 
 	return at;
 }
 
+/* As they are: of few ranks. */
+static rubato_contribution *plain(const struct rb_contributions *c)
+{
+	return (void *)c->bytes;
+}
+
+static inline rubato_contribution contribution_of(const struct rb_rounds_record *r, bool member)
+{
+	bool any = r->count > 0;
+
+	return (rubato_contribution) { .first_step = any ? r->first_step : 0,
+				       .last_step = any ? r->last_step : 0,
+				       .weight = any ? r->weight : 0,
+				       .count = r->count,
+				       .fresh = (r->flags & RB_ROUNDS_FRESH) != 0,
+				       .member = member };
+}
+
 void rb_contributions_write(struct rb_contributions *c, const struct rb_rounds_record *records,
 			    const uint32_t *members, uint32_t member_count)
 {
@@ -93,6 +113,10 @@ void rb_contributions_write(struct rb_contributions *c, const struct rb_rounds_r
 		bool member = position < member_count && members[position] == r;
 
 		position += member;
+		if (c->rank_count <= FEW) {
+			plain(c)[r] = contribution_of(&records[r], member);
+			continue;
+		}
 		if (records[r].count == 0 && !(records[r].flags & RB_ROUNDS_FRESH) &&
 		    member == c->members)
 			continue;
@@ -132,6 +156,8 @@ void rb_contributions_read(const struct rb_contributions *c, rubato_contribution
 	struct before before = { 0 };
 	uint32_t next = 0;
 
+	for (; c->rank_count <= FEW && next < c->rank_count; next++)
+		out[next] = plain(c)[next];
 	while (next < c->rank_count) {
 		uint64_t left_out = c->rank_count - next;
 

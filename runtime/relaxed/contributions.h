@@ -2,7 +2,8 @@
  * contributions.h -- who had what in a result, packed: of many ranks most have nothing in a round,
  * or the same as the one before them, and each rank keeps several results. A few bytes for a rank
  * that has something, none for one that has not; there is room for the worst, which untouched costs
- * no memory.
+ * no memory. Of few ranks they lie there as they are asked for: to pack them takes longer than to
+ * keep them.
  */
 #ifndef RB_RUNTIME_CONTRIBUTIONS_H
 #define RB_RUNTIME_CONTRIBUTIONS_H

@@ -393,24 +393,36 @@ static void action_do(struct rubato_partial *p, const struct rb_protocol_action 
 void rb_partial_event(struct rubato_partial *p, struct rb_protocol_event *event)
 {
 	struct rb_engine *engine = &p->comm->engine;
-	struct rb_protocol_actions actions;
 
 	if (!rb_protocol_begin(engine, &p->driver, event))
 		return;
 	do {
-		actions.count = 0;
-		rb_rounds_step(p->machine, event, &actions);
+		p->actions.count = 0;
+		rb_rounds_step(p->machine, event, &p->actions);
 		if (event->kind == RB_PROTOCOL_START && event->value == RB_ROUNDS_COMMIT)
 			settle(p);
 		phase_clock(p, event->now_ns, event->kind == RB_PROTOCOL_RUN_DONE);
 		RB_ASSERT_DEAR(rb_rounds_valid(p->machine));
-		for (uint32_t i = 0; i < actions.count; i++)
-			action_do(p, &actions.item[i]);
+		for (uint32_t i = 0; i < p->actions.count; i++)
+			action_do(p, &p->actions.item[i]);
 	} while (rb_protocol_next(engine, &p->driver, event));
 }
 
-void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
-		     size_t argument_bytes, uint64_t now_ns)
+/* As most calls are that read results. */
+static bool read_apart(struct rubato_partial *p, enum rb_rounds_call call, uint64_t now_ns)
+{
+	if (p->driver.stepping || rb_protocol_is_dead(&p->comm->engine, &p->driver) ||
+	    !rb_rounds_read_apart(p->machine, call))
+		return false;
+	if (now_ns > p->driver.now_ns)
+		p->driver.now_ns = now_ns;
+	RB_ASSERT_DEAR(rb_rounds_valid(p->machine));
+	return true;
+}
+
+static __attribute__((noinline)) void call_event(struct rubato_partial *p, enum rb_rounds_call call,
+						 const void *argument, size_t argument_bytes,
+						 uint64_t now_ns)
 {
 	struct rb_protocol_event event;
 
@@ -419,6 +431,13 @@ void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const v
 	if (argument_bytes > 0)
 		memcpy(event.message, argument, argument_bytes);
 	rb_partial_event(p, &event);
+}
+
+void rb_partial_call(struct rubato_partial *p, enum rb_rounds_call call, const void *argument,
+		     size_t argument_bytes, uint64_t now_ns)
+{
+	if (!read_apart(p, call, now_ns))
+		call_event(p, call, argument, argument_bytes, now_ns);
 }
 
 void rb_partial_driver_event(struct rb_engine *engine, struct rb_protocol_driver *driver,
@@ -516,7 +535,9 @@ rubato_status rubato_partial_acquire(rubato_partial *p, void **buffer)
 	return RUBATO_OK;
 }
 
-static rubato_status commit_check(const struct rubato_partial *p, uint64_t step, uint64_t weight)
+/* Why it cannot be committed; OK: it can. */
+static __attribute__((noinline)) rubato_status commit_refuse(const struct rubato_partial *p,
+							     uint64_t step, uint64_t weight)
 {
 	struct rb_rounds_view view = rb_rounds_view_of(p->machine);
 
@@ -535,6 +556,15 @@ static rubato_status commit_check(const struct rubato_partial *p, uint64_t step,
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit: weight %llu is too large",
 			       (unsigned long long)weight);
 	return RUBATO_OK;
+}
+
+static inline rubato_status commit_check(const struct rubato_partial *p, uint64_t step,
+					 uint64_t weight)
+{
+	if (p->comm->engine.poison == RUBATO_OK && !p->driver.over && p->buffers.leased &&
+	    weight <= UINT32_MAX && rb_rounds_may_commit(p->machine, step))
+		return RUBATO_OK;
+	return commit_refuse(p, step, weight);
 }
 
 static rubato_status merge(struct rubato_partial *p)
@@ -661,7 +691,7 @@ static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns
 				 uint64_t timeout_ns, uint64_t *at_ns)
 {
 	struct rb_engine *engine = &p->comm->engine;
-	uint64_t begin_ns = *at_ns;
+	uint64_t begin_ns = *at_ns, waits_ns = engine->wait_ns;
 	rubato_status err;
 
 	p->clocks.wait_since_ns = begin_ns;
@@ -671,7 +701,11 @@ static rubato_status change_wait(struct rubato_partial *p, uint64_t *deadline_ns
 	} else {
 		err = rb_engine_wait(engine, &p->changed, *deadline_ns);
 	}
-	*at_ns = rb_engine_now(engine);
+	/* With the first polls, which the event has just ended: as in idle_call. */
+	if (engine->wait_ns == waits_ns && p->driver.now_ns > begin_ns && !p->clocks.measured)
+		*at_ns = p->driver.now_ns;
+	else
+		*at_ns = rb_engine_now(engine);
 	wait_clock(p, *at_ns);
 	p->clocks.wait_since_ns = 0;
 	return err == RUBATO_OK ? RUBATO_OK : rb_partial_timeout_fail(p, timeout_ns);

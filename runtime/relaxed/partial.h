@@ -141,6 +141,7 @@ struct rubato_partial {
 	struct rb_protocol_driver driver;
 	uint64_t state_hash; /* Of what all ranks must go on from alike; 0: it began. */
 	bool changed;        /* A waiting application looks again. */
+	struct rb_protocol_actions actions; /* Of one event: the machine is never entered twice. */
 
 	struct rb_partial_vector vector;
 	struct rb_partial_buffers buffers;

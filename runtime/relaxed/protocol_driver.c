@@ -72,12 +72,6 @@ static void request_prepare(struct rb_engine *engine, struct rb_slot *slot,
 	request->state = RB_REQUEST_IDLE;
 }
 
-static bool dead(const struct rb_engine *engine, const struct rb_protocol_driver *driver)
-{
-	return driver->over || (engine->poison != RUBATO_OK &&
-				!(driver->survives && engine->poison == RUBATO_ERR_PEER));
-}
-
 static struct rb_protocol_outgoing *outgoing_take(struct rb_engine *engine,
 						  struct rb_protocol_driver *driver)
 {
@@ -279,7 +273,7 @@ static uint64_t time_of(struct rb_engine *engine, struct rb_protocol_driver *dri
 bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driver,
 		       struct rb_protocol_event *event)
 {
-	if (dead(engine, driver))
+	if (rb_protocol_is_dead(engine, driver))
 		return false;
 	if (driver->stepping) {
 		if (!queue_add(driver, event))
@@ -294,7 +288,7 @@ bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driv
 bool rb_protocol_next(struct rb_engine *engine, struct rb_protocol_driver *driver,
 		      struct rb_protocol_event *event)
 {
-	driver->stepping = queue_take(driver, event) && !dead(engine, driver);
+	driver->stepping = queue_take(driver, event) && !rb_protocol_is_dead(engine, driver);
 	if (driver->stepping) /* It has waited for what took its time. */
 		event->now_ns = time_of(engine, driver, 0);
 	return driver->stepping;
@@ -384,7 +378,7 @@ void rb_protocol_close(struct rb_engine *engine, struct rb_protocol_driver *driv
 
 static void listen_to_all(struct rb_engine *engine, struct rb_protocol_driver *driver)
 {
-	if (driver->listening_all || dead(engine, driver))
+	if (driver->listening_all || rb_protocol_is_dead(engine, driver))
 		return;
 	driver->listening_all = true;
 	for (uint32_t r = 0; r < engine->rank_count; r++) {

@@ -56,6 +56,13 @@ bool rb_protocol_begin(struct rb_engine *engine, struct rb_protocol_driver *driv
 		       struct rb_protocol_event *event);
 bool rb_protocol_next(struct rb_engine *engine, struct rb_protocol_driver *driver,
 		      struct rb_protocol_event *event);
+/* Whether the machine is not entered any more. */
+static inline bool rb_protocol_is_dead(const struct rb_engine *engine,
+				       const struct rb_protocol_driver *driver)
+{
+	return driver->over || (engine->poison != RUBATO_OK &&
+				!(driver->survives && engine->poison == RUBATO_ERR_PEER));
+}
 /* SEND, SEND_ALL or WAKE; the others are the owner's to carry out. */
 void rb_protocol_carry_out(struct rb_engine *engine, struct rb_protocol_driver *driver,
 			   const struct rb_protocol_action *action);
