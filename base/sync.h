@@ -77,6 +77,17 @@ static inline void rb_pause(void)
 #endif
 }
 
+/* The line is about to be written: it may come here meanwhile from the processor that has it. */
+static inline void rb_prefetch_write(const void *at)
+{
+#if defined(__x86_64__)
+	/* The builtin would fetch it for reading, where the compiler may not assume this one. */
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));
+#else
+	__builtin_prefetch(at, 1);
+#endif
+}
+
 void rb_yield(void);
 
 #endif

@@ -313,6 +313,9 @@ struct rb_transport_ops {
 	enum rb_now (*send_now)(struct rb_endpoint *ep, const struct rb_message *message);
 	enum rb_now (*recv_now)(struct rb_endpoint *ep, const struct rb_message *message);
 	bool (*here)(struct rb_endpoint *ep, uint32_t peer);
+	/* A short message to the peer is about to be sent, as far as the caller knows: a hint, so
+	 * that what it takes may be fetched meanwhile. NULL: no need. */
+	void (*send_soon)(struct rb_endpoint *ep, uint32_t peer);
 
 	/* Visits the messages that have come and found no receive, until a visit returns true;
 	 * whether one did. What they are tells what peers do instead of what we wait for. */

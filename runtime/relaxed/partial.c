@@ -592,6 +592,8 @@ static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t we
 {
 	struct rb_rounds_commit c = { .step = step, .weight = weight, .buffer = p->buffers.lease };
 
+	if (rb_rounds_meets(&p->config)) /* It tells all, mostly. */
+		rb_protocol_send_soon(&p->comm->engine);
 	RB_TRY(commit_check(p, step, weight));
 	if (p->vector.wire != RUBATO_WIRE_SAME) {
 		rubato_status err;

@@ -199,6 +199,16 @@ void rb_protocol_finish(struct rb_engine *engine, struct rb_protocol_driver *dri
 			message_send(engine, driver, r, last_message);
 }
 
+void rb_protocol_send_soon(const struct rb_engine *engine)
+{
+	for (uint32_t r = 0; r < engine->rank_count; r++) {
+		struct rb_endpoint *ep = rb_engine_endpoint(engine, r);
+
+		if (r != engine->rank && ep->ops->send_soon != NULL)
+			ep->ops->send_soon(ep, r);
+	}
+}
+
 static void receive_done(struct rb_engine *engine, struct rb_slot *slot)
 {
 	struct rb_protocol_peer *peer = slot->owner;

@@ -63,6 +63,8 @@ static inline bool rb_protocol_is_dead(const struct rb_engine *engine,
 	return driver->over || (engine->poison != RUBATO_OK &&
 				!(driver->survives && engine->poison == RUBATO_ERR_PEER));
 }
+/* A SEND_ALL is about to be carried out, as far as the owner knows: a hint to the transports. */
+void rb_protocol_send_soon(const struct rb_engine *engine);
 /* SEND, SEND_ALL or WAKE; the others are the owner's to carry out. */
 void rb_protocol_carry_out(struct rb_engine *engine, struct rb_protocol_driver *driver,
 			   const struct rb_protocol_action *action);

@@ -400,6 +400,7 @@ void rb_shm_doorbell(const struct rb_shm_segment *segment);
 void rb_shm_recv(struct rb_endpoint *base, struct rb_request *request);
 enum rb_now rb_shm_recv_now(struct rb_endpoint *base, const struct rb_message *message);
 bool rb_shm_here(struct rb_endpoint *base, uint32_t peer);
+void rb_shm_send_soon(struct rb_endpoint *base, uint32_t peer);
 /* all: nothing is left for the next poll. */
 void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, bool all);
 void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request);
