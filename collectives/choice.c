@@ -415,6 +415,13 @@ static double flooded(const struct rb_choice_facts *facts, const struct rb_algor
 	return come < (FLOODED_MAX - 1) * FLOOD_BYTES ? 1 + come / FLOOD_BYTES : FLOODED_MAX;
 }
 
+/* A message. An ALLTOALLV's chunk is any length. */
+static double longest(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+		      const struct work *work)
+{
+	return a->kind == RB_KIND_ALLTOALLV ? work->bytes / facts->rank_count : work->chunk_bytes;
+}
+
 /* Of passes over memory by a core: all that share a memory have a part of it. */
 static double memory_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			const struct work *work)
@@ -433,7 +440,7 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 
 	/* One copy by the kernel from buffer to buffer, of which each end makes half: what the
 	 * sender has written crosses once more when it is reduced. */
-	if (messages && node->attach_copies > 0 && work->chunk_bytes >= node->attach_bytes)
+	if (messages && node->attach_copies > 0 && longest(facts, a, work) >= node->attach_bytes)
 		return (work->moved_bytes - 2 * work->crossed_bytes) * each +
 		       work->crossed_bytes *
 			       larger(node->attach_copies * own + crossed * (crossing - own),

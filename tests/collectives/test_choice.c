@@ -302,6 +302,15 @@ static bool is_chosen(int index)
 	return chosen;
 }
 
+static uint32_t apart_bytes(const struct rb_choice_facts *facts)
+{
+	int direct = rb_algorithm_find(RB_KIND_ALLTOALLV, "direct");
+	struct rb_choice c;
+
+	ck_assert_int_eq(rb_choose(facts, RB_KIND_ALLTOALLV, 1, 4, direct, &c), RUBATO_OK);
+	return c.apart_bytes;
+}
+
 /* As measured on 2 cores of an Intel Xeon (family 6, model 207). */
 START_TEST(long_messages_go_by_a_kernel_that_copies_fast)
 {
@@ -312,6 +321,8 @@ START_TEST(long_messages_go_by_a_kernel_that_copies_fast)
 		facts.node.core_byte_us = 1e-3 / 77.9;
 		facts.node.cross_byte_us = 1e-3 / 23.2;
 		facts.node.message_byte_us = 1e-3 / 16.4;
+		uint32_t apart = apart_bytes(&facts);
+
 		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, true), "staged");
 		facts.node.attach_bytes = 131072;
 		facts.node.attach_copies = 2.4;
@@ -319,6 +330,7 @@ START_TEST(long_messages_go_by_a_kernel_that_copies_fast)
 		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 128 << 10, true), "staged");
 		/* What a peer has written has to be read once more. */
 		ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE_SCATTER, 4 << 20, true), "staged");
+		ck_assert_uint_eq(apart_bytes(&facts), apart);
 		facts.node.attach_copies = 6;
 		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, true), "staged");
 	}

@@ -450,6 +450,8 @@ int main(void)
 
 	if (!cuda_app_may_run())
 		return 77;
+	/* By what is measured an alltoallv sends longer blocks by messages, through the host. */
+	(void)setenv("RUBATO_MEASURE", "0", 1);
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, processes_have_the_hosts_bits);
 	tcase_add_test(tc, processes_on_one_device_work_in_place);
