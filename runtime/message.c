@@ -346,15 +346,30 @@ static enum rb_now put_off_take(struct rb_receives *receives, uint32_t i)
 	return got;
 }
 
+/* The i-th is looked for, and notes whether its message is here. */
+static enum rb_now look_again(struct rb_receives *receives, uint32_t i)
+{
+	struct rubato_op *op = receives->at[i];
+	enum rb_now got;
+
+	op->message.missed = false; /* Its end may be the operation's. */
+	got = put_off_take(receives, i);
+	if (got != RB_NOW_DONE)
+		op->message.missed = true;
+	return got;
+}
+
+/* Who waits has looked for them before; who tests, or the progress thread, has not. */
 static bool receives_post(struct rb_engine *engine, struct rb_poller *poller)
 {
 	struct rb_receives *receives = &((struct rb_comm_poller *)poller)->comm->receives;
-	bool any = receives->count > 0;
+	bool any = receives->count > 0, look = engine->driving != RB_DRIVING_WAITER;
 
-	(void)engine;
 	while (receives->count > 0) {
 		struct rubato_op *op = receives->at[0];
 
+		if (look && look_again(receives, 0) == RB_NOW_DONE)
+			continue;
 		put_off_end(receives, 0);
 		message_begin(op);
 	}
@@ -369,13 +384,9 @@ static void receives_awaited(struct rb_engine *engine, struct rb_poller *poller)
 	enum rb_now got, first = RB_NOW_REFUSED;
 
 	for (uint32_t i = 0; i < receives->count;) {
-		struct rubato_op *op = receives->at[i];
-
-		op->message.missed = false; /* Its end may be the operation's. */
-		got = put_off_take(receives, i);
+		got = look_again(receives, i);
 		if (got == RB_NOW_DONE)
 			continue;
-		op->message.missed = true;
 		first = i == 0 ? got : first;
 		i++;
 	}

@@ -2,9 +2,12 @@
  * test_no_wait.c -- RUBATO_NO_WAIT in each call that takes a timeout: rank 0 looks while rank 1 has
  * not come, which is no error; then it lets rank 1 come, and looks until all is there.
  */
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rubato_sim.h"
+#include "runtime/op.h"
 #include "tests/check_main.h"
 #include "tests/expect.h"
 #include "tests/runtime/local.h"
@@ -63,6 +66,59 @@ static rubato_status wait_main(rubato_comm *comm, void *arg)
 	}
 	rubato_op_free(message);
 	rubato_op_free(sum);
+	return RUBATO_OK;
+}
+
+/* ---- A receive that only looks ---- */
+
+static rubato_status look_at(rubato_op *op, bool by_wait, bool *done)
+{
+	rubato_status err;
+
+	if (!by_wait)
+		return rubato_test(op, done);
+	err = rubato_wait(op, RUBATO_NO_WAIT);
+	*done = err == RUBATO_OK;
+	return err == RUBATO_ERR_TIMEOUT ? RUBATO_OK : err;
+}
+
+/* One that missed its message at the first look does not look in its next start. One that found it
+ * there does again: `over`. The ranks meet outside the library, where nothing is polled for. */
+static rubato_status missed_main(rubato_comm *comm, void *arg)
+{
+	static const struct {
+		bool sent_before, over; /* Its message; its start. */
+	} starts[] = { { false, false }, { true, false }, { true, true }, { false, false },
+		       { false, false }, { true, false }, { true, true } };
+	int64_t value = 0;
+	rubato_op *op = NULL;
+
+	if (rb_engine_endpoint(&comm->engine, 1 - rubato_rank(comm))->ops->recv_now == NULL)
+		return RUBATO_OK;
+	if (rubato_rank(comm) == 0)
+		RB_TRY(rubato_op_recv(comm, &value, 1, RUBATO_INT64, 1, 3, &op));
+	for (int64_t i = 0; i < 14; i++) {
+		bool sent_before = starts[i % 7].sent_before, done = false;
+		int64_t sent = 50 + i;
+
+		if (op == NULL && sent_before)
+			RB_TRY(rubato_send(comm, &sent, 1, RUBATO_INT64, 0, 3));
+		(void)pthread_barrier_wait(arg);
+		if (op != NULL) {
+			RB_TRY(rubato_start(op));
+			EXPECT(op->done == starts[i % 7].over);
+			RB_TRY(look_at(op, i >= 7, &done));
+			EXPECT(done == sent_before && op->message.missed != done);
+		}
+		(void)pthread_barrier_wait(arg);
+		if (op == NULL && !sent_before)
+			RB_TRY(rubato_send(comm, &sent, 1, RUBATO_INT64, 0, 3));
+		(void)pthread_barrier_wait(arg);
+		while (op != NULL && !done)
+			RB_TRY(look_at(op, i >= 7, &done));
+		EXPECT(op == NULL || value == sent);
+	}
+	rubato_op_free(op);
 	return RUBATO_OK;
 }
 
@@ -200,6 +256,21 @@ START_TEST(wait_looks)
 }
 END_TEST
 
+START_TEST(receives_that_look_find_theirs)
+{
+	pthread_barrier_t barrier;
+	rubato_status err;
+
+	if (strcmp(transport_name, "sim") == 0)
+		return;
+	ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0); /* Only who looks polls. */
+	ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, 2), 0);
+	err = local_run(2, transports, missed_main, &barrier, NULL);
+	ck_assert_msg(err == RUBATO_OK, "%s: %s", rubato_status_name(err), rubato_error_text());
+	(void)pthread_barrier_destroy(&barrier);
+}
+END_TEST
+
 START_TEST(partial_collect_looks)
 {
 	run_ranks(rounds_main);
@@ -220,6 +291,7 @@ int main(int argc, char **argv)
 	transports[0] = local_transport(transport_name);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, wait_looks);
+	tcase_add_test(tc, receives_that_look_find_theirs);
 	tcase_add_test(tc, partial_collect_looks);
 	tcase_add_test(tc, lagged_collect_and_flush_look);
 	return check_main("no-wait", tc);
