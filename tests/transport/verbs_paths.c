@@ -3,6 +3,7 @@
  * test_verbs_paths.py to count their instructions: verbs_paths WHOSE WHAT TIMES.
  *
  *   WHOSE   ours    messages and puts
+ *           beside  likewise, while a message that nobody receives lies aside at each end
  *           queue   small, put: what they take of the transport below messages, which is posting
  *                   and completing: a head of no message, the same writes
  *           plain
@@ -207,17 +208,53 @@ static void queue(enum what what, long times)
 	ops->close(ends[1].ep, true, rb_clock_ns());
 }
 
-static void ours(enum what what, long times)
+static bool count_visit(void *arg, uint32_t peer, struct rb_tag tag,
+			const struct rb_signature *signature)
+{
+	(void)peer, (void)tag, (void)signature;
+	++*(uint32_t *)arg;
+	return false;
+}
+
+static void set_aside(struct side *from, struct side *to)
+{
+	struct rb_request send;
+	uint32_t count = 0;
+
+	request_fill(&send, from, to->ep->rank, rb_tag_message(1, RB_TAG_ONESHOT, 0, 0), 0, SMALL,
+		     SMALL_ONE);
+	ops->send(from->ep, &send);
+	for (uint64_t rounds = 0; send.state != RB_REQUEST_DONE || count == 0; rounds++) {
+		(void)ops->poll(from->ep);
+		(void)ops->poll(to->ep);
+		(void)ops->unmatched(to->ep, count_visit, &count);
+		demand(rounds < 100000, "a message is not put aside");
+	}
+}
+
+static void ours_beside(enum what what, long times, bool beside)
 {
 	static struct side ends[2];
 
 	ends_open(ends);
+	for (uint32_t r = 0; r < 2 && beside; r++)
+		set_aside(&ends[r], &ends[1 - r]);
 	for (long i = 0; i < times; i++) {
 		message(&ends[0], &ends[1], what, 2 * (uint64_t)i);
 		message(&ends[1], &ends[0], what, 2 * (uint64_t)i + 1);
 	}
 	ops->close(ends[0].ep, false, rb_clock_ns());
 	ops->close(ends[1].ep, true, rb_clock_ns());
+}
+
+static void ours(enum what what, long times)
+{
+	ours_beside(what, times, false);
+}
+
+static void beside(enum what what, long times)
+{
+	ours_beside(what, times, true);
 }
 
 /* ---- Plain ---- */
@@ -491,18 +528,18 @@ static uint64_t entries(void)
 
 int main(int argc, char **argv)
 {
-	static void (*const ways[])(enum what what, long times) = { ours, queue, plain };
-	static const char *const whose[] = { "ours", "queue", "plain" };
+	static void (*const ways[])(enum what what, long times) = { ours, beside, queue, plain };
+	static const char *const whose[] = { "ours", "beside", "queue", "plain" };
 	struct mock_config config;
 	uint32_t way = 0, what = 0;
 
-	while (argc == 4 && way < 3 && strcmp(argv[1], whose[way]) != 0)
+	while (argc == 4 && way < 4 && strcmp(argv[1], whose[way]) != 0)
 		way++;
 	while (argc == 4 && what < 4 && strcmp(argv[2], whats[what]) != 0)
 		what++;
-	if (argc != 4 || way == 3 || what == 4)
+	if (argc != 4 || way == 4 || what == 4)
 		return fprintf(stderr,
-			       "verbs_paths: ours|queue|plain small|put|large|bare TIMES\n"),
+			       "verbs_paths: ours|beside|queue|plain small|put|large|bare TIMES\n"),
 		       2;
 	mock_config_default(&config);
 	config.thread = 0;

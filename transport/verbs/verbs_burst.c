@@ -284,8 +284,8 @@ static inline bool recv_large(struct rb_verbs *vb, struct rb_request *receive)
 	struct rb_verbs_slot *slot;
 
 	if (receive->peer >= vb->base.rank_count || !has_way(vb, peer) ||
-	    peer->match.arrival_count > 0 || rb_verbs_is_device(receive) ||
-	    rb_tag_class_of(receive->tag) == RB_TAG_P2P)
+	    (peer->match.arrival_count > 0 && rb_match_has_arrival(&peer->match, receive->tag)) ||
+	    rb_verbs_is_device(receive) || rb_tag_class_of(receive->tag) == RB_TAG_P2P)
 		return false;
 	begin(receive, RB_REQUEST_RECV, RB_VERBS_STAGE_MATCHING);
 	flight = rb_verbs_flight_take(vb, receive);

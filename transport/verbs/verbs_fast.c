@@ -151,21 +151,37 @@ void rb_verbs_send(struct rb_endpoint *ep, struct rb_request *request)
 }
 
 /* Its message has not come: it waits for it. */
-static ALWAYS_INLINE void recv_small(struct rb_endpoint *ep, struct rb_request *request)
+static ALWAYS_INLINE void recv_await(struct rb_verbs_peer *peer, struct rb_request *request)
 {
-	struct rb_verbs *vb = (struct rb_verbs *)ep;
-	struct rb_verbs_peer *peer = rb_verbs_peer_of(vb, request->peer);
-
-	if (request->peer >= ep->rank_count || peer->amiss || peer->match.arrival_count > 0) {
-		recv_any(ep, request);
-		return;
-	}
 	request->kind = RB_REQUEST_RECV;
 	request->state = RB_REQUEST_PENDING;
 	request->status = RUBATO_OK;
 	memset(request->backend, 0, RB_VERBS_WORDS * sizeof(request->backend[0]));
 	request->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_MATCHING;
 	rb_match_add_receive(&peer->match, request);
+}
+
+/* Others lie aside, as a probe may for long. */
+static __attribute__((noinline)) void recv_beside(struct rb_endpoint *ep,
+						  struct rb_request *request)
+{
+	struct rb_verbs_peer *peer = rb_verbs_peer_of((struct rb_verbs *)ep, request->peer);
+
+	if (request->peer >= ep->rank_count || peer->amiss ||
+	    rb_match_has_arrival(&peer->match, request->tag))
+		recv_any(ep, request);
+	else
+		recv_await(peer, request);
+}
+
+static ALWAYS_INLINE void recv_small(struct rb_endpoint *ep, struct rb_request *request)
+{
+	struct rb_verbs_peer *peer = rb_verbs_peer_of((struct rb_verbs *)ep, request->peer);
+
+	if (request->peer >= ep->rank_count || peer->amiss || peer->match.arrival_count > 0)
+		recv_beside(ep, request);
+	else
+		recv_await(peer, request);
 }
 
 void rb_verbs_recv(struct rb_endpoint *ep, struct rb_request *request)
