@@ -1,26 +1,15 @@
 /* copy.c -- see copy.h. */
 #include "base/copy.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-
-/* Who watches memory does not see what a string instruction touches. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(RB_MEMORY_IS_WATCHED)
-#define WATCHED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-	__has_feature(memory_sanitizer)
-#define WATCHED 1
-#endif
-#endif
 
 static void copy_plain(void *to, const void *from, size_t size_bytes)
 {
 	memcpy(to, from, size_bytes);
 }
 
-#if defined(__x86_64__) && !defined(WATCHED)
+#if defined(__x86_64__) && !RB_COPY_WATCHED
 #include <cpuid.h>
 
 #define FAST_SHORT_STRINGS (1u << 4) /* Leaf 7, EDX. */

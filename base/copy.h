@@ -12,6 +12,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Who watches memory does not see what a string instruction touches. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(RB_MEMORY_IS_WATCHED)
+#define RB_COPY_WATCHED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+	__has_feature(memory_sanitizer)
+#define RB_COPY_WATCHED 1
+#endif
+#endif
+#ifndef RB_COPY_WATCHED
+#define RB_COPY_WATCHED 0
+#endif
+
 /* From here on and below there, where the processor has fast short strings. */
 #define RB_COPY_STRING_MIN 768u
 #define RB_COPY_STRING_END 8192u
