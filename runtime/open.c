@@ -30,6 +30,7 @@
 #include "runtime/startup/profile.h"
 #include "runtime/startup/quota.h"
 #include "runtime/unmatched.h"
+#include "transport/shm_pieces.h"
 
 #define UNREACHED RB_CARRIER_NONE        /* In opening.route. */
 #define UNNEEDED_NS UINT64_C(1000000000) /* To close a network that carries nothing. */
@@ -167,8 +168,8 @@ static uint64_t profile_hash(const struct rb_setup *setup)
 	const double said[] = { setup->network.latency_us,  setup->network.byte_us,
 				setup->network.message_us,  setup->node.latency_us,
 				setup->node.message_us,     setup->node.core_byte_us,
-				setup->node.memory_byte_us, setup->node.work_us,
-				setup->node.turn_us };
+				setup->node.memory_byte_us, setup->node.attach_copies,
+				setup->node.work_us,        setup->node.turn_us };
 	uint64_t hash = setup->profiled, word;
 
 	for (size_t i = 0; setup->profiled && i < sizeof(said) / sizeof(said[0]); i++) {
@@ -729,6 +730,10 @@ static rubato_status profile_find(struct opening *o)
 	RB_TRY(rb_profile_read(path, &profile));
 	origin->network = profile.network;
 	origin->node = profile.node;
+	if (origin->node.attach_copies >= RB_SHM_KERNEL_COPIES)
+		origin->node.attach_copies = 0;
+	else if (origin->node.attach_copies > 0)
+		origin->node.attach_bytes = RB_SHM_ATTACH_BYTES_MIN;
 	origin->profiled = true;
 	return RUBATO_OK;
 }

@@ -11,6 +11,8 @@
 /* Measured, docs/performance.md, "Plain buffers": from here on a kernel that copies fast beats
  * them. */
 #define RB_SHM_ATTACH_BYTES_MIN 131072u
+/* Which is one whose copy takes less than so many of memcpy: rb_shm_kernel_judge. */
+#define RB_SHM_KERNEL_COPIES 4
 
 /* Of so many bytes what goes into the next bulk buffer. */
 static inline size_t rb_shm_piece(size_t left)

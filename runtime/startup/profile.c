@@ -35,7 +35,7 @@ static const struct unit units[] = {
 struct said {
 	double latency, bandwidth, send, receive;
 	double near_latency, near_send, near_receive;
-	double core, memory, work, turn;
+	double core, memory, attach, work, turn;
 	double simulated;
 };
 
@@ -56,6 +56,7 @@ static const struct name names[] = {
 	{ "node-receive", TIME, AT(near_receive) },
 	{ "core-bandwidth", RATE, AT(core) },
 	{ "memory-bandwidth", RATE, AT(memory) },
+	{ "attach-bandwidth", RATE, AT(attach) },
 	{ "work", TIME, AT(work) },
 	{ "turn", TIME, AT(turn) },
 	{ "cards", COUNT, AT(simulated) },
@@ -171,6 +172,7 @@ static void speeds_make(const struct said *said, struct rb_profile *profile)
 			  .message_us = (said->near_send + said->near_receive) / 2,
 			  .core_byte_us = said->core,
 			  .memory_byte_us = said->memory,
+			  .attach_copies = said->core > 0 ? said->attach / said->core : 0,
 			  .work_us = said->work,
 			  .turn_us = said->turn },
 	};
@@ -194,6 +196,10 @@ rubato_status rb_profile_read(const char *path, struct rb_profile *profile)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT,
 			      "RUBATO_PROFILE=%s: latency and bandwidth are given together, or "
 			      "neither",
+			      path);
+	if (err == RUBATO_OK && said.attach > 0 && said.core == 0)
+		err = RB_FAIL(RUBATO_ERR_ARGUMENT,
+			      "RUBATO_PROFILE=%s: attach-bandwidth is given with core-bandwidth",
 			      path);
 	if (err == RUBATO_OK)
 		speeds_make(&said, profile);

@@ -16,7 +16,7 @@ struct rb_profile { /* What it does not say is 0. */
 };
 
 /* Errors: ARGUMENT (what cannot be read, with its line; a latency between nodes without a
- * bandwidth, or the other way round). */
+ * bandwidth, or the other way round; what the kernel copies without what a core does). */
 RB_NODISCARD rubato_status rb_profile_read(const char *path, struct rb_profile *profile);
 
 #endif

@@ -17,6 +17,7 @@ del sys.argv[1:4]
 FEW = ["-w", 0, "-t", 1]
 NODE = ["node-latency", "node-send", "node-receive", "node-bandwidth", "memory-bandwidth"]
 CACHE = ["cache", "cached-bandwidth", "shared-bandwidth", "shared-latency"]
+ATTACH = "attach-bandwidth"
 LINK = ["latency", "bandwidth", "send", "receive"]
 
 
@@ -42,7 +43,8 @@ class Profile(unittest.TestCase):
         return path, [line for line in text.splitlines() if line[0] != "#"]
 
     def rest(self, lines):
-        """But for caches, which not every machine shows: their names; their values are right."""
+        """But for caches, which not every machine shows, and the kernel's copies, which not each
+        allows: their names; their values are right."""
         caches = [line for line in lines if line.split()[0] in CACHE]
         self.assertIn([line.split()[0] for line in caches], [[], CACHE[:2], CACHE])
         if caches:
@@ -51,13 +53,14 @@ class Profile(unittest.TestCase):
             if not line.startswith("cache "):
                 value = re.match(r"\S+ ([0-9.]+)(us|GB/s)$", line)
                 self.assertGreater(float(value[1]), 0, line)
-        return [line.split()[0] for line in lines if line not in caches]
+        names = [line.split()[0] for line in lines if line not in caches]
+        return [name for name in names if name != ATTACH]
 
-    def explained(self, words, **env):
-        got = run(BENCH, "allreduce", "-n", 2, "-b", 8, "-e", 8, "--explain", *FEW, *words,
+    def explained(self, words, operation="allreduce", size=8, **env):
+        got = run(BENCH, operation, "-n", 2, "-b", size, "-e", size, "--explain", *FEW, *words,
                   env=env)
         self.assertEqual((got.returncode, got.stderr), (0, b""))
-        return re.search(r"allreduce: .*", got.stdout.decode())[0]
+        return re.search(f"{operation}: .*", got.stdout.decode())[0]
 
     def both_read(self, path, words):
         said = self.explained(words, RUBATO_PROFILE=str(path))
@@ -71,6 +74,10 @@ class Profile(unittest.TestCase):
         path, lines = self.tuned("-n", 3)
         self.assertEqual(self.rest(lines), NODE + ["core-bandwidth", "turn"])
         self.both_read(path, [])
+        job = run(BENCH, "barrier", "-n", 2, *FEW, env={"RUBATO_LOG": "info"})
+        measured = re.search(r"the kernel's copy ([0-9.]+) others", job.stderr.decode())
+        if float(measured[1]) > 0: # And fast, and allowed; so it is for who tunes.
+            self.assertIn(ATTACH, [line.split()[0] for line in lines])
 
     def test_of_several_nodes(self):
         if run(BENCH, "barrier", "-n", 2, "--transport", "tcp", *FEW).returncode != 0:
@@ -89,6 +96,17 @@ class Profile(unittest.TestCase):
                                   self.explained([], RUBATO_PROFILE=str(slow)))]
         self.assertLess(predicted[0], 1000)
         self.assertGreaterEqual(predicted[1], 1000)
+
+    def test_copies_of_the_kernel_count_where_they_are_fast(self):
+        node = "node-latency 0.2us\nnode-send 0.1us\nnode-receive 0.1us\n" \
+            "core-bandwidth 80GB/s\n"
+        said = []
+        for more in ("", "attach-bandwidth 60GB/s\n", "attach-bandwidth 20GB/s\n"):
+            path = str(self.write("p", node + more))
+            line = self.explained([], "alltoall", "4M", RUBATO_PROFILE=path)
+            said.append(float(re.search(r"flat ([0-9.]+) us", line)[1]))
+        self.assertEqual(said[0], said[2])
+        self.assertLess(said[1], said[0])
 
     def test_ranks_must_read_the_same(self):
         self.write("p0", "turn 1us # the same\n")

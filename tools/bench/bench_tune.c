@@ -9,7 +9,7 @@
  * this in turn; the slowest counts. (LogGP: Alexandrov, Ionescu, Schauser, Scheiman 1995.)
  *
  * Memory. A rank copies alone, and then all of node 0 at the same time: bytes read and written.
- * Caches: tune_cache.c.
+ * Caches: tune_cache.c. And where the kernel lets it, it copies from its neighbour's memory.
  *
  * A turn. Two processes on one core yield to each other.
  */
@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,6 +62,7 @@ struct tune {
 	bool of_node;                   /* This rank is on it. */
 	struct link near, far, best;    /* best: of the fastest one between nodes. */
 	double core, memory;            /* Bytes a second; memory 0: the node has one rank. */
+	double attach;                  /* Of the kernel's copies; 0: it does not let us. */
 	struct tune_cache cache;
 	double turn_us;
 };
@@ -163,6 +165,59 @@ static double copy_rate(struct tune *t)
 	return rate;
 }
 
+/* Where a rank's vector lies, and how it begins. */
+struct lent {
+	uint64_t process, address, word;
+};
+
+#define LENT_WORD UINT64_C(0x7461636168617474)
+
+/* Bytes read and written; 0: it could not. */
+static double attach_rate(const struct lent *lent, uint8_t *to, uint64_t size_bytes)
+{
+	struct iovec own = { to, size_bytes };
+	struct iovec theirs = { (void *)(uintptr_t)lent->address, size_bytes };
+	uint64_t begin = 0, copied = 0, word;
+
+	for (bool first = true; first || clock_ns() - begin < COPY_NS; first = false) {
+		if (process_vm_readv((pid_t)lent->process, &own, 1, &theirs, 1, 0) !=
+		    (ssize_t)size_bytes)
+			return 0;
+		memcpy(&word, to, sizeof(word));
+		if (word != lent->word)
+			return 0;
+		if (first)
+			begin = clock_ns();
+		else
+			copied += 2 * size_bytes;
+	}
+	return (double)copied * 1e9 / (double)(clock_ns() - begin);
+}
+
+/* Rank 0 copies from its neighbour, which waits. */
+static void attach_measure(struct tune *t)
+{
+	uint64_t size_bytes = t->given->copy_bytes;
+	uint8_t *vector = malloc(size_bytes);
+	struct lent lent = { (uint64_t)getpid(), (uintptr_t)vector, LENT_WORD };
+
+	if (vector == NULL)
+		option_fail(BENCH, "--copy: no memory");
+	memset(vector, 1, size_bytes);
+	if (t->bench.rank == 0) {
+		check(t, rubato_recv(t->bench.comm, &lent, sizeof(lent), RUBATO_UINT8, t->near_peer,
+				     0));
+		t->attach = attach_rate(&lent, vector, size_bytes);
+	} else {
+		memcpy(vector, &lent.word, sizeof(lent.word));
+		check(t, rubato_send(t->bench.comm, &lent, sizeof(lent), RUBATO_UINT8, 0, 0));
+		check(t, rubato_recv(t->bench.comm, &lent, 1, RUBATO_UINT8, 0, 0));
+	}
+	if (t->bench.rank == 0)
+		check(t, rubato_send(t->bench.comm, &lent, 1, RUBATO_UINT8, t->near_peer, 0));
+	free(vector);
+}
+
 static void memory_measure(struct tune *t)
 {
 	double rate = 0;
@@ -171,6 +226,8 @@ static void memory_measure(struct tune *t)
 		t->cache = tune_cache_measure();
 		t->core = copy_rate(t);
 	}
+	if (t->near_peer != 0 && (t->bench.rank == 0 || t->bench.rank == t->near_peer))
+		attach_measure(t);
 	all_here(t);
 	if (t->of_node && t->node_ranks > 1)
 		rate = copy_rate(t);
@@ -242,6 +299,8 @@ static void profile_print(FILE *file, const struct tune *t)
 		(void)fprintf(file, "memory-bandwidth %.4fGB/s\n", t->memory * 1e-9);
 	}
 	(void)fprintf(file, "core-bandwidth %.4fGB/s\n", t->core * 1e-9);
+	if (t->attach > 0)
+		(void)fprintf(file, "attach-bandwidth %.4fGB/s\n", t->attach * 1e-9);
 	if (t->cache.size_bytes > 0) {
 		(void)fprintf(file, "cache %llu\ncached-bandwidth %.4fGB/s\n",
 			      (unsigned long long)t->cache.size_bytes, t->cache.cached * 1e-9);

@@ -50,8 +50,7 @@
 #define SLICES 2u
 #define SLICES_MAX 32000u /* What the word can count. */
 #define PROBE_BYTES 65536u
-#define PROBES 8u       /* The least counts: who measures may lose the core meanwhile. */
-#define KERNEL_COPIES 4 /* See rb_shm_kernel_judge. */
+#define PROBES 8u /* The least counts: who measures may lose the core meanwhile. */
 #define KERNEL_COPIES_HOPELESS 8
 #define STOP_NS 1000000000u    /* Guess: a slice takes 10 us, unless its rank is not running. */
 #define TRIAL_BYTES (4u << 20) /* Guess: of so many bytes, and messages at least. */
@@ -271,7 +270,7 @@ static struct rb_shm_ways *ways_of(struct rb_shm_endpoint *ep, uint64_t size_byt
  */
 enum rb_shm_kernel rb_shm_kernel_judge(uint64_t kernel_ns, uint64_t plain_ns)
 {
-	if (kernel_ns < KERNEL_COPIES * plain_ns)
+	if (kernel_ns < RB_SHM_KERNEL_COPIES * plain_ns)
 		return RB_SHM_KERNEL_FAST;
 	return kernel_ns < KERNEL_COPIES_HOPELESS * plain_ns ? RB_SHM_KERNEL_SLOW
 							     : RB_SHM_KERNEL_HOPELESS;

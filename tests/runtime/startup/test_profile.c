@@ -44,6 +44,7 @@ START_TEST(every_name_lands_in_its_place)
 		"node-receive 0.75us\n"
 		"core-bandwidth 12.5GB/s\n"
 		"memory-bandwidth 160Gbit\n"
+		"attach-bandwidth 5GB/s\n"
 		"work 0\n"
 		"turn 3us\n"
 		"work 0.125us\n"
@@ -59,6 +60,7 @@ START_TEST(every_name_lands_in_its_place)
 	close_to(p.node.message_us, 0.5);
 	close_to(p.node.core_byte_us, 1 / 12.5e3);
 	close_to(p.node.memory_byte_us, 1 / 20e3);
+	close_to(p.node.attach_copies, 2.5);
 	close_to(p.node.work_us, 0.125);
 	close_to(p.node.turn_us, 3);
 	ck_assert(p.network.eager_bytes == 0);
@@ -94,6 +96,7 @@ static const struct {
 	{ "burst 64us", ", line 1: burst takes a size, such as 125000 or 64K, not 64us" },
 	{ "cards two", ", line 1: cards takes a number, not two" },
 	{ "latency 5us", ": latency and bandwidth are given together, or neither" },
+	{ "attach-bandwidth 5GB/s", ": attach-bandwidth is given with core-bandwidth" },
 	{ "bandwidth 1Gbit", ": latency and bandwidth are given together, or neither" },
 };
 
