@@ -29,6 +29,7 @@ struct rb_node_speed {
 	 * attach_bytes on there is one copy, of which each makes half. 0: none are. */
 	double eager_bytes, attach_bytes;
 	double attach_copies; /* Such a copy takes so many times as long as another; 0: as long. */
+	double cache_bytes;   /* Of a core's own; 0: not known. */
 	double work_us;       /* A piece of copying or reducing takes so much besides its bytes. */
 	double turn_us;       /* Of a core, from one rank to another; 0: not known. */
 };

@@ -42,9 +42,10 @@
  * as a ring. A slot is free again when all peers' chunks are there: flows wait for the slowest. */
 #define JOINED_BYTES 1.05
 /* Measured, 4 and 8 ranks on 2 cores: where messages come from many, those for the ranks of a
- * core are in no cache of it when their turn comes. So many bytes, and each takes twice as long;
- * at most so many times as long. */
-#define FLOOD_BYTES (2.0 * (1u << 20))
+ * core are in no cache of it when their turn comes. So many times what it holds, and each byte
+ * takes twice as long; at most so many times as long. */
+#define FLOOD_CACHES 2.0
+#define CACHE_BYTES (1u << 20) /* Of the machine on which that was measured. */
 #define FLOODED_MAX 3.5
 
 /* Measured, 2 ranks, whatever a crossing took: messages go in pieces, each with its cells. */
@@ -409,10 +410,12 @@ static double flooded(const struct rb_choice_facts *facts, const struct rb_algor
 {
 	double crowd = (double)facts->host_ranks / facts->cores;
 	double come = crowd * 2 * work->sent_bytes; /* In a buffer of the pair, and in scratch. */
+	double cache = facts->node.cache_bytes > 0 ? facts->node.cache_bytes : CACHE_BYTES;
+	double times = 1 + come / (FLOOD_CACHES * cache);
 
 	if (a->cost.reach == RB_REACH_NEXT || (a->flags & MAPPED) || rb_kind_rooted(a->kind))
 		return 1;
-	return come < (FLOODED_MAX - 1) * FLOOD_BYTES ? 1 + come / FLOOD_BYTES : FLOODED_MAX;
+	return times < FLOODED_MAX ? times : FLOODED_MAX;
 }
 
 /* A message. An ALLTOALLV's chunk is any length. */

@@ -66,6 +66,7 @@ struct alone {                    /* Of a host's first rank. In microseconds; 0:
 	double core, cross, copy; /* A byte read or written: copy: of all those that cross. */
 	double latency, message, message_byte, turn;
 	double attach_bytes, attach_copies; /* As the transport has them. */
+	double cache;                       /* Bytes, as the system has it. */
 };
 
 static bool is_between(double us, double least, double most)
@@ -308,6 +309,8 @@ static rubato_status alone_measure(struct probe *p, uint64_t deadline_ns, struct
 		*alone = (struct alone) { 0 };
 	else if (crowded)
 		alone->turn = turn_us();
+	if (leads && crowded) /* Who has a core is not asked for it. */
+		alone->cache = (double)rb_cache_of(rb_cpu_here());
 	if (leads)
 		attach_time(p->where->engine, alone);
 	return RUBATO_OK;
@@ -340,6 +343,13 @@ static void slower(double *all, double one)
 		*all = one;
 }
 
+/* Of those who know it. */
+static void smaller(double *all, double one)
+{
+	if (isfinite(one) && one > 0 && (*all == 0 || one < *all))
+		*all = one;
+}
+
 /* The slowest host counts. */
 static rubato_status alone_join(const struct probe *p, const void *const *blobs,
 				const size_t *bytes, struct alone *out)
@@ -359,6 +369,7 @@ static rubato_status alone_join(const struct probe *p, const void *const *blobs,
 		slower(&out->turn, theirs.turn);
 		slower(&out->attach_bytes, theirs.attach_bytes);
 		slower(&out->attach_copies, theirs.attach_copies);
+		smaller(&out->cache, theirs.cache);
 	}
 	return RUBATO_OK;
 }
@@ -415,18 +426,20 @@ static void speed_fill(const struct alone *alone, double memory, struct rb_node_
 	}
 	fill(&speed->turn_us, alone->turn);
 	fill(&speed->attach_copies, alone->attach_copies);
+	if (speed->cache_bytes == 0)
+		speed->cache_bytes = alone->cache;
 	if (speed->attach_bytes == 0 && isfinite(alone->attach_bytes))
 		speed->attach_bytes = alone->attach_bytes;
 	RB_LOG(RB_LOG_INFO,
 	       "within nodes: %.2f us, %.3f us a message, long ones %.3g GB/s, memory %.3g, %.3g "
-	       "from core to core, %.3g shared, a turn %.2f us, the kernel's copy %.2g others "
-	       "(0: not measured)",
+	       "from core to core, %.3g shared, a turn %.2f us, the kernel's copy %.2g others, "
+	       "a core's cache %.3g KiB (0: not measured)",
 	       speed->latency_us, speed->message_us,
 	       speed->message_byte_us > 0 ? 1e-3 / speed->message_byte_us : 0.0,
 	       speed->core_byte_us > 0 ? 1e-3 / speed->core_byte_us : 0.0,
 	       speed->cross_byte_us > 0 ? 1e-3 / speed->cross_byte_us : 0.0,
 	       speed->memory_byte_us > 0 ? 1e-3 / speed->memory_byte_us : 0.0, speed->turn_us,
-	       speed->attach_copies);
+	       speed->attach_copies, speed->cache_bytes / 1024);
 }
 
 static rubato_status steps(struct probe *p, struct rb_bootstrap *bootstrap, uint64_t deadline_ns,

@@ -35,7 +35,7 @@ static const struct unit units[] = {
 struct said {
 	double latency, bandwidth, send, receive;
 	double near_latency, near_send, near_receive;
-	double core, memory, attach, work, turn;
+	double core, memory, attach, cache, work, turn;
 	double simulated;
 };
 
@@ -57,6 +57,7 @@ static const struct name names[] = {
 	{ "core-bandwidth", RATE, AT(core) },
 	{ "memory-bandwidth", RATE, AT(memory) },
 	{ "attach-bandwidth", RATE, AT(attach) },
+	{ "cache", SIZE, AT(cache) },
 	{ "work", TIME, AT(work) },
 	{ "turn", TIME, AT(turn) },
 	{ "cards", COUNT, AT(simulated) },
@@ -64,7 +65,6 @@ static const struct name names[] = {
 	{ "puts", COUNT, AT(simulated) },
 	{ "gap", TIME, AT(simulated) },
 	{ "burst", SIZE, AT(simulated) },
-	{ "cache", SIZE, AT(simulated) },
 	{ "cached-bandwidth", RATE, AT(simulated) },
 	{ "shared-bandwidth", RATE, AT(simulated) },
 	{ "shared-latency", TIME, AT(simulated) },
@@ -173,6 +173,7 @@ static void speeds_make(const struct said *said, struct rb_profile *profile)
 			  .core_byte_us = said->core,
 			  .memory_byte_us = said->memory,
 			  .attach_copies = said->core > 0 ? said->attach / said->core : 0,
+			  .cache_bytes = said->cache,
 			  .work_us = said->work,
 			  .turn_us = said->turn },
 	};

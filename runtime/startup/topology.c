@@ -159,6 +159,48 @@ uint32_t rb_domain_here(void)
 	return rb_topology_domain(SYSTEM, cpus);
 }
 
+/* So many KiB, or a plain number; 0: it is not there. */
+static uint64_t number_read(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	unsigned number = 0;
+	bool good = file != NULL && fscanf(file, "%u", &number) == 1;
+
+	if (file != NULL)
+		(void)fclose(file);
+	return good ? number : 0;
+}
+
+uint64_t rb_topology_cache(const char *system, uint32_t cpu)
+{
+	uint64_t sharers[RB_CPU_WORDS], threads[RB_CPU_WORDS], level = 1;
+	char path[512];
+	int folder = 0;
+
+	for (uint32_t i = 0; level == 1; i++) { /* Of data, and of instructions. */
+		folder = snprintf(path, sizeof(path), "%.400s/cpu/cpu%u/cache/index%u/", system,
+				  cpu, i);
+		(void)snprintf(path + folder, sizeof(path) - (size_t)folder, "level");
+		level = number_read(path);
+	}
+	(void)snprintf(path + folder, sizeof(path) - (size_t)folder, "shared_cpu_list");
+	if (level != 2 || !list_read(path, sharers))
+		return 0;
+	(void)snprintf(path + folder, sizeof(path) - (size_t)folder, "size");
+	uint64_t size_bytes = number_read(path) << 10;
+
+	(void)snprintf(path, sizeof(path), "%.400s/cpu/cpu%u/topology/thread_siblings_list", system,
+		       cpu);
+	if (!list_read(path, threads) || rb_cpus_count(sharers) < rb_cpus_count(threads))
+		return 0;
+	return size_bytes * rb_cpus_count(threads) / rb_cpus_count(sharers);
+}
+
+uint64_t rb_cache_of(uint32_t cpu)
+{
+	return rb_topology_cache(SYSTEM, cpu);
+}
+
 static bool threads_share_cores(void)
 {
 	FILE *file = fopen(SYSTEM "/cpu/smt/active", "re");

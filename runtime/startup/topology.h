@@ -30,6 +30,12 @@ uint32_t rb_topology_domain(const char *system, const uint64_t cpus[RB_CPU_WORDS
 /* That of this thread's affinity. */
 uint32_t rb_domain_here(void);
 
+/* Of the core of that processor: its second-level cache in bytes, or its part of one that cores
+ * share; 0: the folder does not tell. */
+uint64_t rb_topology_cache(const char *system, uint32_t cpu);
+/* That of this machine. */
+uint64_t rb_cache_of(uint32_t cpu);
+
 /* This process's place. Reads more than the affinity only where that could tell more: where cores
  * have several hardware threads, or when `domain` is wanted. */
 void rb_place_here(bool domain, struct rb_place *out);

@@ -337,6 +337,35 @@ START_TEST(long_messages_go_by_a_kernel_that_copies_fast)
 }
 END_TEST
 
+/* As measured there, 4 ranks: what comes to a core fits a larger cache. */
+START_TEST(messages_from_many_are_cheaper_where_caches_are_larger)
+{
+	struct rb_choice_facts facts = node(4, true);
+	int flat = rb_algorithm_find(RB_KIND_ALLTOALL, "flat");
+	double unknown, before;
+
+	facts.ahead = true;
+	facts.node.core_byte_us = 1e-3 / 77.9;
+	facts.node.cross_byte_us = 1e-3 / 23.2;
+	facts.node.turn_us = 0.71;
+	unknown = before = rb_predict(&facts, (uint32_t)flat, 1 << 16, 4);
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 64 << 10, true), "staged");
+	for (double bytes = 256 << 10; bytes <= 4 << 20; bytes *= 2) {
+		facts.node.cache_bytes = bytes;
+		double us = rb_predict(&facts, (uint32_t)flat, 1 << 16, 4);
+
+		ck_assert(bytes == 1 << 20 ? us == unknown : us < before || bytes < 1 << 20);
+		before = us;
+	}
+	facts.node.cache_bytes = 2 << 20;
+	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 64 << 10, true), "flat");
+	facts.cores = 4; /* Each has one for itself. */
+	before = rb_predict(&facts, (uint32_t)flat, 1 << 16, 4);
+	facts.node.cache_bytes = 0;
+	ck_assert_double_eq(rb_predict(&facts, (uint32_t)flat, 1 << 16, 4), before);
+}
+END_TEST
+
 START_TEST(networks_are_spared)
 {
 	struct rb_choice_facts facts = node(8, false);
@@ -562,6 +591,7 @@ int main(void)
 	tcase_add_test(tc, messages_cost_what_was_measured);
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, long_messages_go_by_a_kernel_that_copies_fast);
+	tcase_add_test(tc, messages_from_many_are_cheaper_where_caches_are_larger);
 	tcase_add_test(tc, candidates_alone_have_a_time);
 	tcase_add_test(tc, by_name_or_not_at_all);
 	tcase_add_test(tc, how_a_thread_rounds_changes_no_choice);

@@ -56,6 +56,7 @@ START_TEST(ranks_have_the_same_figures)
 	ck_assert_double_le(node->latency_us, 6);
 	ck_assert_double_ge(node->memory_byte_us, 0);
 	ck_assert((node->attach_copies > 0) == (node->attach_bytes > 0));
+	ck_assert(node->cache_bytes == 0 || n > seen.cores);
 	ck_assert_double_lt(node->attach_copies, 5); /* Of slower ones nothing is said. */
 }
 END_TEST

@@ -61,6 +61,7 @@ START_TEST(every_name_lands_in_its_place)
 	close_to(p.node.core_byte_us, 1 / 12.5e3);
 	close_to(p.node.memory_byte_us, 1 / 20e3);
 	close_to(p.node.attach_copies, 2.5);
+	close_to(p.node.cache_bytes, 3 << 20);
 	close_to(p.node.work_us, 0.125);
 	close_to(p.node.turn_us, 3);
 	ck_assert(p.network.eager_bytes == 0);

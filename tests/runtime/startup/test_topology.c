@@ -226,6 +226,37 @@ END_TEST
 
 /* ---- This machine ---- */
 
+static void cache_write(uint32_t index, const char *level, const char *size, const char *sharers)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "cpu/cpu4/cache/index%u/level", index);
+	file_write(path, level);
+	(void)snprintf(path, sizeof(path), "cpu/cpu4/cache/index%u/size", index);
+	file_write(path, size);
+	(void)snprintf(path, sizeof(path), "cpu/cpu4/cache/index%u/shared_cpu_list", index);
+	file_write(path, sharers);
+}
+
+/* Of two threads a core; one, and one that four cores share. */
+START_TEST(a_core_has_its_part_of_a_cache)
+{
+	machine_write(1, 8, 2);
+	ck_assert_uint_eq(rb_topology_cache(folder, 4), 0);
+	cache_write(0, "1", "48K", "4-5");
+	ck_assert_uint_eq(rb_topology_cache(folder, 4), 0);
+	cache_write(1, "1", "32K", "4-5");
+	cache_write(2, "2", "2048K", "4-5");
+	cache_write(3, "3", "266240K", "0-15");
+	ck_assert_uint_eq(rb_topology_cache(folder, 4), 2 << 20);
+	ck_assert_uint_eq(rb_topology_cache(folder, 5), 0);
+	cache_write(2, "2", "4096K", "0-7");
+	ck_assert_uint_eq(rb_topology_cache(folder, 4), 1 << 20);
+	cache_write(2, "3", "4096K", "0-7");
+	ck_assert_uint_eq(rb_topology_cache(folder, 4), 0);
+}
+END_TEST
+
 START_TEST(this_process_has_a_place)
 {
 	rb_cpus_allowed(cpus);
@@ -270,6 +301,7 @@ int main(void)
 	tcase_add_test(made, one_domain_is_told_and_several_are_not);
 	tcase_add_test(made, large_machines_fit);
 	tcase_add_test(made, foreign_processors_are_an_error);
+	tcase_add_test(made, a_core_has_its_part_of_a_cache);
 	tcase_add_test(here, this_process_has_a_place);
 	tcase_add_test(here, a_bound_process_has_one_core);
 	suite_add_tcase(suite, made);
