@@ -270,8 +270,20 @@ START_TEST(test_now)
 }
 END_TEST
 
-/* Each piece in turn names a buffer that there is not, or is no piece: refused, with nothing
- * read; then poll ends the peer. */
+enum wrong { NO_BUFFER, NO_PIECE, OTHER_PIECE, WRONGS };
+
+static uint64_t wrong_word(enum wrong wrong, uint64_t good)
+{
+	uint64_t kind = good >> 32 & 0xffff,
+		 other = kind == RB_SHM_BULK ? RB_SHM_MORE : RB_SHM_BULK;
+
+	if (wrong == NO_BUFFER)
+		return (good & UINT64_C(0xffffffffffff)) | (uint64_t)RB_SHM_BULKS << 48;
+	return (good & ~UINT64_C(0xffff00000000)) | (wrong == NO_PIECE ? RB_SHM_WANT : other) << 32;
+}
+
+/* Each piece in turn names a buffer that there is not, is no piece, or the first one instead of
+ * another or the other way round: refused, with nothing read; then poll ends the peer. */
 START_TEST(test_now_broken)
 {
 	struct world w = world_open();
@@ -283,21 +295,43 @@ START_TEST(test_now_broken)
 				      .size_bytes = LONG_BYTES };
 	uint32_t piece = (uint32_t)_i % PIECES;
 	_Atomic uint64_t *word;
-	uint64_t good;
 
 	pieces_write(&w, 5, 0);
 	word = &w.peer->in.ring->cells[piece].word;
-	good = atomic_load(word);
-	atomic_store(word,
-		     _i < (int)PIECES
-			     ? (good & UINT64_C(0xffffffffffff)) | (uint64_t)RB_SHM_BULKS << 48
-			     : (good & ~UINT64_C(0xffff00000000)) | (uint64_t)RB_SHM_WANT << 32);
+	atomic_store(word, wrong_word((enum wrong)((uint32_t)_i / PIECES), atomic_load(word)));
 	ck_assert_int_eq(rb_transport_shm.recv_now(w.base, &m), RB_NOW_REFUSED);
 	ck_assert_uint_eq(w.peer->in.position, 0);
 	for (size_t i = 0; i < LONG_BYTES; i++)
 		ck_assert_uint_eq(w.buffer[i], 0);
 	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
 	ck_assert_int_eq(w.peer->state, RB_SHM_GONE);
+	world_close(&w);
+}
+END_TEST
+
+/* A piece that is not there, though the last one is: nothing is read until it is. */
+START_TEST(test_now_hole)
+{
+	struct world w = world_open();
+	struct rb_signature signature = { 0 };
+	const struct rb_message m = { .peer = 1,
+				      .tag = { 0, 5 },
+				      .signature = &signature,
+				      .buffer = w.buffer,
+				      .size_bytes = LONG_BYTES };
+	_Atomic uint64_t *word;
+	uint64_t good;
+
+	pieces_write(&w, 5, 0);
+	word = &w.peer->in.ring->cells[1].word;
+	good = atomic_load(word);
+	atomic_store(word, good - 1);
+	ck_assert_int_eq(rb_transport_shm.recv_now(w.base, &m), RB_NOW_REFUSED);
+	ck_assert_uint_eq(w.peer->in.position, 0);
+	for (size_t i = 0; i < LONG_BYTES; i++)
+		ck_assert_uint_eq(w.buffer[i], 0);
+	atomic_store(word, good);
+	ck_assert_int_eq(rb_transport_shm.recv_now(w.base, &m), RB_NOW_DONE);
 	world_close(&w);
 }
 END_TEST
@@ -510,7 +544,8 @@ int main(void)
 	tcase_add_loop_test(t, test_nonsense_pieces, 0, 3);
 	tcase_add_loop_test(t, test_no_such_buffer, 0, 8);
 	tcase_add_test(t, test_now);
-	tcase_add_loop_test(t, test_now_broken, 0, 2 * PIECES);
+	tcase_add_loop_test(t, test_now_broken, 0, WRONGS * PIECES);
+	tcase_add_test(t, test_now_hole);
 	tcase_add_loop_test(t, test_first_buffers, 0, 4 * PIECES);
 	tcase_add_test(t, test_dump);
 	tcase_add_loop_test(t, test_full_ring, 0, RB_SHM_BULKS + 1);
