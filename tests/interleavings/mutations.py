@@ -23,7 +23,8 @@ LOCK_DROP = ("if (atomic_exchange_explicit(&lock->word, 0, memory_order_release)
 LOCK_SLEEP = ("while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0)"
               " (void)rb_futex_wait(&lock->word, 2, UINT64_MAX);")
 PUBLISH = ("atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),"
-           " memory_order_seq_cst);")
+           " memory_order_release);")
+LOOK = "atomic_thread_fence(memory_order_seq_cst);"
 CONSUMED = "atomic_store_explicit(&in->credit->consumed, in->position, memory_order_release);"
 
 FAULTS = [
@@ -112,14 +113,11 @@ FAULTS = [
      [(ENGINE, "[[endpoints_wake(engine);]] rb_lock_drop(&engine->lock); rb_thread_join", ";")]),
     ("engine: stops without waking who is parked", "engine-stop",
      [(ENGINE, "engine->background.stop = true; [[background_kick(engine);]]", ";")]),
-    ("shm: a cell is only released before the look at sleeping", "shm-sleep",
-     [(SEND, PUBLISH,
-       "atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),"
-       " memory_order_release);")]),
+    ("shm: no fence between a cell and the look at sleeping", "shm-sleep", [(SEND, LOOK, ";")]),
     ("shm: a cell is stored relaxed", "shm-cells",
      [(SEND, PUBLISH,
        "atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),"
-       " memory_order_relaxed); atomic_thread_fence(memory_order_seq_cst);")]),
+       " memory_order_relaxed);")]),
     ("shm: sleeping is only released before the look at the cells", "shm-sleep",
      [(SHM, "atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + 1,"
             " memory_order_seq_cst);",
@@ -155,8 +153,10 @@ FAULTS = [
      [(SEND, "!bulks_free(out, pieces)", "!bulks_free(out, 1)")]),
     ("shm: a piece is told before it is there", "shm-pieces",
      [(SEND, "[[slot = bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes -"
-             " at)); publish(peer, cell_at(out, out->position), kind, slot, 1);]]",
+             " at)); if (at == 0) { cell->tag = tag; cell->signature = *signature; cell->arg[0] ="
+             " size_bytes; } publish(peer, cell_at(out, out->position), kind, slot, 1);]]",
        "uint32_t before = out->position; slot = (out->bulk - out->bulk_first) % RB_SHM_BULKS;"
+       " if (at == 0) { cell->tag = tag; cell->signature = *signature; cell->arg[0] = size_bytes; }"
        " publish(peer, cell_at(out, before), kind, slot, 1);"
        " bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));"
        " out->bulk_at[(out->bulk - 1) % RB_SHM_BULKS] = before;")]),
@@ -177,11 +177,13 @@ FAULTS = [
      [(RECEIVE, "atomic_load_explicit(&cell_at(in, in->position)->word, memory_order_acquire)",
        "atomic_load_explicit(&cell_at(in, in->position)->word, memory_order_relaxed)")]),
     ("shm: the first cell of a chain is there before the others", "shm-cells",
-     [(SEND, "memcpy(cell->payload, source, RB_SHM_CELL_PAYLOAD); chain_write(out, source +"
-             " RB_SHM_CELL_PAYLOAD, size_bytes - RB_SHM_CELL_PAYLOAD);",
-       "memcpy(cell->payload, source, RB_SHM_CELL_PAYLOAD);"
+     [(SEND, "[[chain_write(out, (const uint8_t *)buffer + RB_SHM_CELL_PAYLOAD, size_bytes -"
+             " RB_SHM_CELL_PAYLOAD);]] cell->tag = tag;",
+       "{ cell->tag = tag; cell->signature = *signature;"
+       " memcpy(cell->payload, buffer, RB_SHM_CELL_PAYLOAD);"
        " atomic_store(&cell->word, cell_word(out->position, RB_SHM_EAGER, size_bytes));"
-       " chain_write(out, source + RB_SHM_CELL_PAYLOAD, size_bytes - RB_SHM_CELL_PAYLOAD);")]),
+       " chain_write(out, (const uint8_t *)buffer + RB_SHM_CELL_PAYLOAD, size_bytes -"
+       " RB_SHM_CELL_PAYLOAD); }")]),
     ("shm: positions of bulk buffers do not wrap", "shm-bulk",
      [(SEND, "(int32_t)(out->consumed - out->bulk_at[out->bulk_free % RB_SHM_BULKS]) > 0",
        "out->consumed > out->bulk_at[out->bulk_free % RB_SHM_BULKS]")]),

@@ -13,8 +13,12 @@
  * Room in the ring is the receiver's doing alone, and it empties its ring whatever is posted: what
  * waits here for room waits for the peer's next poll and nothing else, so there is no deadlock.
  *
- * Sleep. A sender stores a cell, then loads the receiver's `sleeping`; a receiver stores
- * `sleeping`, then loads the cell. All four are sequentially consistent, so at least one sees the
+ * Lines. A cell that is written lies in the receiver's cache, and comes from there first. It polls
+ * the next one meanwhile, and may take that away again between two stores: a message's first cell
+ * is written at once, last of all, and no atomic exchange gets it a second time.
+ *
+ * Sleep. A sender stores a cell, then, behind a fence, loads the receiver's `sleeping`; a receiver
+ * stores `sleeping`, then loads the cell, both sequentially consistent. So at least one sees the
  * other's store: either the receiver does not fall asleep or the sender rings. One ring per sleep
  * is enough: the doorbell stays readable until disarm, which first makes the word even. A sender
  * that waits for room puts a WANT cell behind all others (one cell of the ring is kept for it)
@@ -51,9 +55,10 @@ static void publish(struct rb_shm_peer *peer, struct rb_shm_cell *cell, enum rb_
 	uint32_t sleeping;
 
 	atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),
-			      memory_order_seq_cst);
+			      memory_order_release);
+	atomic_thread_fence(memory_order_seq_cst);
 	out->position += count;
-	sleeping = atomic_load_explicit(&out->header->sleeping, memory_order_seq_cst);
+	sleeping = atomic_load_explicit(&out->header->sleeping, memory_order_relaxed);
 	if (__builtin_expect((sleeping & 1) != 0 && sleeping != out->rung, 0)) {
 		out->rung = sleeping;
 		rb_shm_doorbell(peer->segment);
@@ -163,19 +168,17 @@ static inline bool write_inline(struct rb_shm_peer *peer, struct rb_tag tag,
 	if (!cells_free(out, count))
 		return false;
 	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
+	if (size_bytes > RB_SHM_CELL_PAYLOAD)
+		chain_write(out, (const uint8_t *)buffer + RB_SHM_CELL_PAYLOAD,
+			    size_bytes - RB_SHM_CELL_PAYLOAD);
 	cell->tag = tag;
 	cell->signature = *signature;
-	if (size_bytes == 8) {
+	if (size_bytes == 8)
 		memcpy(cell->payload, buffer, 8);
-	} else if (size_bytes <= RB_SHM_CELL_PAYLOAD) {
-		if (size_bytes > 0)
-			memcpy(cell->payload, buffer, size_bytes);
-	} else {
-		const uint8_t *source = buffer;
-
-		memcpy(cell->payload, source, RB_SHM_CELL_PAYLOAD);
-		chain_write(out, source + RB_SHM_CELL_PAYLOAD, size_bytes - RB_SHM_CELL_PAYLOAD);
-	}
+	else if (size_bytes >= RB_SHM_CELL_PAYLOAD)
+		memcpy(cell->payload, buffer, RB_SHM_CELL_PAYLOAD);
+	else if (size_bytes > 0)
+		memcpy(cell->payload, buffer, size_bytes);
 	publish(peer, cell, RB_SHM_EAGER, size_bytes, count);
 	return true;
 }
@@ -198,11 +201,13 @@ static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 		consumed_refresh(out); /* They may all be free. */
 	out->owed = peer->streams.first != NULL ? pieces : 0;
 	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
-	cell->tag = tag;
-	cell->signature = *signature;
-	cell->arg[0] = size_bytes;
 	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES) {
 		slot = bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));
+		if (at == 0) {
+			cell->tag = tag;
+			cell->signature = *signature;
+			cell->arg[0] = size_bytes;
+		}
 		publish(peer, cell_at(out, out->position), kind, slot, 1);
 		kind = RB_SHM_MORE;
 	}
