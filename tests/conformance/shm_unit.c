@@ -574,40 +574,80 @@ END_TEST
 
 /* ---- A message that nobody waits for stays in its cell while a poll has something to tell ---- */
 
-static void cell_fill(struct rb_shm_peer *peer, uint32_t position, uint64_t tag)
+static void cell_fill(struct rb_shm_peer *peer, uint32_t position, enum rb_shm_cell_kind kind,
+		      uint64_t tag)
 {
 	struct rb_shm_cell *cell = &peer->in.ring->cells[position % RB_SHM_CELLS];
 
 	cell->tag = (struct rb_tag) { 0, tag };
 	cell->signature = (struct rb_signature) { 0 };
-	atomic_store(&cell->word,
-		     (uint64_t)(position + 1) | (uint64_t)RB_SHM_EAGER << 32 | UINT64_C(8) << 48);
+	cell->arg[0] = 8; /* Of a bulk buffer, the first. */
+	atomic_store(&cell->word, (uint64_t)(position + 1) | (uint64_t)kind << 32 |
+					  (kind == RB_SHM_EAGER ? UINT64_C(8) << 48 : 0));
 }
 
-/* How many of `count` messages, of which the first is waited for, a first poll puts aside. */
-static void later_run(struct rb_shm_endpoint *ep, uint32_t count, uint32_t aside)
+static struct rb_request later_receive(uint32_t peer, uint64_t tag)
 {
-	struct rb_shm_peer *peer = &ep->peers[1];
-	struct rb_arrival *arrival;
-	uint64_t bytes = 0;
-	struct rb_request q = { .peer = 1, .tag = { 0, 0 }, .buffer = &bytes, .size_bytes = 8 };
+	static uint64_t bytes;
 
-	for (uint32_t i = 0; i < count; i++)
-		cell_fill(peer, peer->in.position + i, i);
-	rb_transport_shm.recv(&ep->base, &q);
-	ck_assert_ptr_eq(rb_transport_shm.poll(&ep->base), &q);
-	ck_assert_int_eq(q.status, RUBATO_OK);
+	return (struct rb_request) {
+		.peer = peer, .tag = { 0, tag }, .buffer = &bytes, .size_bytes = 8
+	};
+}
+
+static void later_end(struct rb_shm_peer *peer, uint32_t aside)
+{
+	struct rb_arrival *arrival;
+
 	ck_assert_uint_eq(peer->match.arrival_count, aside);
-	ck_assert_ptr_null(rb_transport_shm.poll(&ep->base));
-	ck_assert_uint_eq(peer->match.arrival_count, count - 1);
 	while ((arrival = rb_match_any_arrival(&peer->match)) != NULL)
 		free(arrival);
 	peer->in.held = 0;
 }
 
+/* Of `count` messages the first is waited for. */
+static void later_run(struct rb_shm_endpoint *ep, enum rb_shm_cell_kind kind, uint32_t count)
+{
+	struct rb_shm_peer *peer = &ep->peers[1];
+	struct rb_request q = later_receive(1, 0);
+
+	for (uint32_t i = 0; i < count; i++)
+		cell_fill(peer, peer->in.position + i, kind, i);
+	rb_transport_shm.recv(&ep->base, &q);
+	ck_assert_ptr_eq(rb_transport_shm.poll(&ep->base), &q);
+	ck_assert_int_eq(q.status, RUBATO_OK);
+	ck_assert_uint_eq(peer->match.arrival_count, 0);
+	ck_assert_ptr_null(rb_transport_shm.poll(&ep->base));
+	later_end(peer, count - 1);
+}
+
+/* Each poll completes something of rank 1, for as long as one likes: what rank 2 has put behind a
+ * message that nobody waits for comes all the same. */
+static void later_once(struct rb_shm_endpoint *ep, enum rb_shm_cell_kind kind)
+{
+	struct rb_shm_peer *first = &ep->peers[1], *second = &ep->peers[2];
+	struct rb_request waited = later_receive(2, 6), q;
+
+	cell_fill(second, second->in.position, kind, 5);
+	cell_fill(second, second->in.position + 1, kind, 6);
+	rb_transport_shm.recv(&ep->base, &waited);
+	for (uint32_t i = 0; i < 2; i++) {
+		ck_assert_int_eq(waited.state, RB_REQUEST_PENDING);
+		ck_assert_uint_eq(second->match.arrival_count, 0);
+		q = later_receive(1, 0);
+		cell_fill(first, first->in.position, RB_SHM_EAGER, 0);
+		rb_transport_shm.recv(&ep->base, &q);
+		ck_assert_ptr_nonnull(rb_transport_shm.poll(&ep->base));
+		ck_assert_int_ne(q.state, RB_REQUEST_PENDING);
+	}
+	ck_assert_int_ne(waited.state, RB_REQUEST_PENDING);
+	later_end(second, 1);
+}
+
 START_TEST(test_later)
 {
-	struct rb_transport_options options = { .rank_count = 2, .heap_bytes = 1u << 20 };
+	static const enum rb_shm_cell_kind kinds[] = { RB_SHM_EAGER, RB_SHM_BULK };
+	struct rb_transport_options options = { .rank_count = 3, .heap_bytes = 1u << 20 };
 	struct rb_shm_segment *theirs = NULL;
 	struct rb_endpoint *base = NULL;
 	struct rb_shm_endpoint *ep;
@@ -615,11 +655,16 @@ START_TEST(test_later)
 	ck_assert_int_eq(rb_transport_shm.open(&options, &base), RUBATO_OK);
 	ep = (struct rb_shm_endpoint *)base;
 	ck_assert_int_eq(rb_shm_segment_open(ep, UINT64_MAX), RUBATO_OK);
-	ck_assert_int_eq(rb_shm_segment_create(2, 1u << 20, UINT64_MAX, &theirs), RUBATO_OK);
-	rb_shm_wire(ep, &ep->peers[1], theirs);
-	later_run(ep, 2, 0);
-	later_run(ep, 3, 1); /* The last one alone. */
-	later_run(ep, 40, 38);
+	for (uint32_t r = 1; r < 3; r++) {
+		ck_assert_int_eq(rb_shm_segment_create(3, 1u << 20, UINT64_MAX, &theirs),
+				 RUBATO_OK);
+		rb_shm_wire(ep, &ep->peers[r], theirs);
+	}
+	for (uint32_t k = 0; k < 2; k++) {
+		later_run(ep, kinds[k], 2);
+		later_run(ep, kinds[k], 10);
+		later_once(ep, kinds[k]);
+	}
 	rb_transport_shm.close(base, true, 0);
 }
 END_TEST

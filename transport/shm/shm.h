@@ -224,6 +224,7 @@ struct rb_shm_inbound {
 	uint8_t *bulks;
 	struct rb_shm_credit *credit;
 	uint32_t position, bulk;
+	uint32_t left; /* The cell that was left for the next poll, + 1. */
 	uint64_t released;
 	uint64_t held; /* Charged for the eager messages among the arrivals. */
 	bool wanted;   /* The peer asked for its doorbell. */

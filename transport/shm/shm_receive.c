@@ -260,18 +260,17 @@ static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_
 }
 
 /*
- * Whether to leave a message without receive in its cells: its receive is often posted in answer to
- * what this poll completes, and then it need not be put aside. Only the last one of the ring: what
- * is behind it may be a receive's message, or the wish of a sender that sleeps.
+ * Whether to leave a message without receive where it is: its receive is often posted in answer to
+ * what this poll completes, and then it need not be put aside; nor do all that a fast sender has
+ * put behind it meanwhile. Once each: what is behind it may be a receive's message, or the wish of
+ * a sender that sleeps.
  */
-static bool later(const struct rb_shm_endpoint *ep, const struct rb_shm_inbound *in,
-		  size_t size_bytes)
+static bool later(const struct rb_shm_endpoint *ep, struct rb_shm_inbound *in)
 {
-	uint32_t next = in->position + cells_of(size_bytes);
-
-	return ep->done.first != NULL &&
-	       (uint32_t)atomic_load_explicit(&cell_at(in, next)->word, memory_order_relaxed) !=
-		       next + 1;
+	if (ep->done.first == NULL || in->left == in->position + 1)
+		return false;
+	in->left = in->position + 1;
+	return true;
 }
 
 /* False: later, unless all is to be taken. */
@@ -286,7 +285,7 @@ static bool take_eager(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 			return true;
 		payload_read(&peer->in, request->buffer, size_bytes);
 		received(ep, request);
-	} else if (!all && later(ep, &peer->in, size_bytes)) {
+	} else if (!all && later(ep, &peer->in)) {
 		return false;
 	} else {
 		struct rb_shm_arrival *arrival =
@@ -343,18 +342,22 @@ static void piece_take(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uin
 	}
 }
 
-static void take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
-		      const struct rb_shm_cell *cell, uint64_t word)
+/* As take_eager. */
+static bool take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		      const struct rb_shm_cell *cell, uint64_t word, bool all)
 {
 	struct rb_shm_pieces *p = &peer->in.pieces;
 	uint64_t size_bytes = cell->arg[0];
+	struct rb_request *request;
 
 	if (size_bytes > RB_SHM_EAGER_MAX) {
 		broken(ep, peer);
-		return;
+		return true;
 	}
-	*p = (struct rb_shm_pieces) { .left = size_bytes };
-	p->request = rb_match_receive(&peer->match, cell->tag);
+	request = rb_match_receive(&peer->match, cell->tag);
+	if (request == NULL && !all && later(ep, &peer->in))
+		return false;
+	*p = (struct rb_shm_pieces) { .left = size_bytes, .request = request };
 	if (p->request != NULL) {
 		release(&peer->in, size_bytes);
 		if (mismatched(ep, p->request, &cell->signature, size_bytes))
@@ -365,6 +368,7 @@ static void take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		p->arrival = arrival_new(ep, peer, cell, size_bytes, RB_SHM_ID_NONE);
 	}
 	piece_take(ep, peer, word);
+	return true;
 }
 
 void rb_shm_pieces_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
@@ -544,7 +548,8 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		cells = cells_of(size_bytes);
 		break;
 	case RB_SHM_BULK:
-		take_bulk(ep, peer, cell, word);
+		if (!take_bulk(ep, peer, cell, word, all))
+			return false;
 		break;
 	case RB_SHM_MORE:
 		piece_take(ep, peer, word);
