@@ -145,7 +145,7 @@ FAULTS = [
     ("shm: no cell is kept for the wish for room", "shm-room",
      [(SEND, "if (__builtin_expect(out->position - out->consumed + count < RB_SHM_CELLS, 1))"
              " return true;",
-       "if (out->position - out->consumed + count <= RB_SHM_CELLS + 8) return true;")]),
+       "if (out->position - out->consumed + count <= RB_SHM_CELLS + 40) return true;")]),
     ("shm: a bulk buffer more than there are", "shm-bulk",
      [(SEND, "if (out->bulk - out->bulk_free + count <= RB_SHM_BULKS) return true;",
        "if (out->bulk - out->bulk_free + count <= RB_SHM_BULKS + 1) return true;")]),

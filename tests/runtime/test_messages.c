@@ -777,7 +777,7 @@ static rubato_status senders_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
-#define QUEUED 200 /* More than fit between two ranks. */
+#define QUEUED 400 /* More than fit between two ranks. */
 
 /* Who waits for a message that was done in its start waits until all has left, too: nobody else
  * sees to that. */

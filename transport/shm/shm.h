@@ -22,11 +22,11 @@
 #include "transport/shm_pieces.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 10u
-#define RB_SHM_CELLS 64u         /* Of a ring; a power of 2. */
+#define RB_SHM_VERSION 11u
+#define RB_SHM_CELLS 128u        /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
-#define RB_SHM_INLINE_MAX (RB_SHM_CELL_PAYLOAD + 7 * RB_SHM_CHAIN_PAYLOAD)
+#define RB_SHM_INLINE_MAX (RB_SHM_CELL_PAYLOAD + 19 * RB_SHM_CHAIN_PAYLOAD)
 #define RB_SHM_ARRIVAL_BYTES 256u           /* Charged for each message besides its payload. */
 #define RB_SHM_JOINTS 16u                   /* Messages of a pair that both ends copy at once. */
 #define RB_SHM_PAGE 4096u                   /* Granularity of the heap. */
@@ -242,6 +242,8 @@ struct rb_shm_outbound {
 	uint32_t bulk_first;            /* The number of one that was the first of them. */
 	uint32_t bulk_at[RB_SHM_BULKS]; /* The cell that gives this buffer back. */
 	uint32_t owed;                  /* Buffers that streams have before the next message has. */
+	uint32_t further;               /* Cells that the next message may have behind its first. */
+	uint32_t shorter;               /* Messages in a row that had none. */
 	uint64_t spent, released;       /* Eager bytes; `released` as last seen. */
 	uint32_t rung;                  /* The sleep for which we rang the doorbell. */
 	bool want;                      /* A WANT is on its way, */

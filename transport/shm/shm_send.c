@@ -15,7 +15,8 @@
  *
  * Lines. A cell that is written lies in the receiver's cache, and comes from there first. It polls
  * the next one meanwhile, and may take that away again between two stores: a message's first cell
- * is written at once, last of all, and no atomic exchange gets it a second time.
+ * is written at once, last of all, and no atomic exchange gets it a second time. Those behind it
+ * are asked for when the message before is out, as many as that one had.
  *
  * Sleep. A sender stores a cell, then, behind a fence, loads the receiver's `sleeping`; a receiver
  * stores `sleeping`, then loads the cell, both sequentially consistent. So at least one sees the
@@ -156,6 +157,22 @@ static void chain_write(struct rb_shm_outbound *out, const uint8_t *source, size
 	}
 }
 
+/* A few that are shorter, as a barrier's are, do not show what comes. */
+#define SHORTER_MAX 4
+#define PREFETCHED_MAX 8192u /* Where it stops to pay. */
+
+static void next_prefetch(struct rb_shm_outbound *out, uint32_t count)
+{
+	if (count > 1) {
+		out->further = count - 1;
+		out->shorter = 0;
+	} else if (out->further > 0 && ++out->shorter > SHORTER_MAX) {
+		out->further = 0;
+	}
+	for (uint32_t i = 1; i <= out->further; i++)
+		rb_prefetch_write(cell_at(out, out->position + i));
+}
+
 /* Credit is there; false: no room now, and nothing happened. */
 static inline bool write_inline(struct rb_shm_peer *peer, struct rb_tag tag,
 				const struct rb_signature *signature, const void *buffer,
@@ -180,7 +197,25 @@ static inline bool write_inline(struct rb_shm_peer *peer, struct rb_tag tag,
 	else if (size_bytes > 0)
 		memcpy(cell->payload, buffer, size_bytes);
 	publish(peer, cell, RB_SHM_EAGER, size_bytes, count);
+	next_prefetch(out, count);
 	return true;
+}
+
+/* What the next message goes to if it is one as this, and short. Not before it was read: slots up
+ * to the half of them are as they were when all were free; then it is the first again if the
+ * receiver keeps up. */
+static void next_bulk_prefetch(struct rb_shm_outbound *out, size_t size_bytes)
+{
+	uint32_t slot = out->bulk - out->bulk_first;
+
+	if (slot == RB_SHM_BULKS / 2) {
+		consumed_refresh(out);
+		slot = out->bulk - out->bulk_free == 1 ? 0 : slot;
+	}
+	if (slot >= RB_SHM_BULKS / 2)
+		return;
+	for (size_t at = 0; at < size_bytes; at += sizeof(struct rb_shm_cell))
+		rb_prefetch_write(out->bulks + (size_t)slot * RB_SHM_BULK_BYTES + at);
 }
 
 /* Likewise. All pieces or none: nothing else comes between them. Streams that wait then have as
@@ -211,6 +246,8 @@ static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 		publish(peer, cell_at(out, out->position), kind, slot, 1);
 		kind = RB_SHM_MORE;
 	}
+	if (size_bytes <= PREFETCHED_MAX)
+		next_bulk_prefetch(out, size_bytes);
 	return true;
 }
 
