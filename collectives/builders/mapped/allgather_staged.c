@@ -45,11 +45,12 @@ void rb_build_allgather_staged(struct rb_writer *w, const struct rb_build *build
 		(void)rb_write_ahead(w, rb_write_notify(w, peer, 1, r, 1));
 		rb_write_dep(w, staged, 0);
 		rb_write_dep_label(w, &read, LAG);
+		if (i == 1) /* While the first one writes. */
+			(void)rb_write_copy(w, part, out, r, 1);
 		(void)rb_write_copy(w, slots(peer), out, peer, 1);
 		rb_write_label(w, &read);
 		rb_write_dep(w, rb_row_at(&waits, i - 1), 0);
 	}
-	(void)rb_write_copy(w, part, out, r, 1);
 }
 
 RB_SENDS_NOTHING(allgather_staged)

@@ -25,6 +25,7 @@ void rb_build_alltoall_staged(struct rb_writer *w, const struct rb_build *build)
 	uint32_t n = build->rank_count, r = build->rank;
 	struct rb_span in = rb_span_in(RB_SELF), out = rb_span_out(RB_SELF);
 	struct rb_row waits = { 0 };
+	bool own = false;
 
 	rb_writer_init(w, w->schedule, r, n, n);
 	w->schedule->flags = RB_SCHEDULE_MAPPED_SCRATCH;
@@ -50,13 +51,17 @@ void rb_build_alltoall_staged(struct rb_writer *w, const struct rb_build *build)
 		(void)rb_write_ahead(w, rb_write_notify(w, peer, 1, peer, 1));
 		rb_write_dep(w, staged, 0);
 		rb_write_dep_label(w, &read, LAG);
+		if (!own) /* While the first one writes. */
+			(void)rb_write_copy(w, in, out, r, 1);
+		own = true;
 		(void)rb_write_copy(w, slots(build, peer, r), out, peer, 1);
 		rb_write_label(w, &read);
 		rb_write_dep(w, there, 0);
 		if (build->in_place)
 			rb_write_dep(w, staged, 0);
 	}
-	(void)rb_write_copy(w, in, out, r, 1);
+	if (!own)
+		(void)rb_write_copy(w, in, out, r, 1);
 }
 
 RB_SENDS_NOTHING(alltoall_staged)
