@@ -145,6 +145,10 @@ class World:
         (self.at / "known-hosts").write_text("".join(f"{name} {public}" for name in HOSTS))
         (self.at / "sshd_config").write_text(SSHD_CONF.format(at=self.at))
         self.hide("/etc/ssh/ssh_config", SSH_CONF.format(at=self.at))
+        # What sshd starts reads it: what it says, two at a time, is none of ours.
+        start = pathlib.Path.home() / ".bashrc"
+        if start.exists():
+            self.hide(start, "")
         for name in HOSTS:
             self.daemon(f"sshd-{name}", name, shutil.which("sshd"), "-D", "-e", "-f",
                         self.at / "sshd_config")
