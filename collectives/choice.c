@@ -413,7 +413,9 @@ static double flooded(const struct rb_choice_facts *facts, const struct rb_algor
 	double cache = facts->node.cache_bytes > 0 ? facts->node.cache_bytes : CACHE_BYTES;
 	double times = 1 + come / (FLOOD_CACHES * cache);
 
-	if (a->cost.reach == RB_REACH_NEXT || (a->flags & MAPPED) || rb_kind_rooted(a->kind))
+	/* An alltoall's blocks lie in scratch as long as in buffers of pairs. */
+	if (a->cost.reach == RB_REACH_NEXT || (a->flags & MAPPED) || rb_kind_rooted(a->kind) ||
+	    a->kind == RB_KIND_ALLTOALL)
 		return 1;
 	return times < FLOODED_MAX ? times : FLOODED_MAX;
 }

@@ -337,32 +337,51 @@ START_TEST(long_messages_go_by_a_kernel_that_copies_fast)
 }
 END_TEST
 
-/* As measured there, 4 ranks: what comes to a core fits a larger cache. */
-START_TEST(messages_from_many_are_cheaper_where_caches_are_larger)
+/* As measured there. */
+static struct rb_choice_facts crowded(uint32_t ranks)
 {
-	struct rb_choice_facts facts = node(4, true);
-	int flat = rb_algorithm_find(RB_KIND_ALLTOALL, "flat");
-	double unknown, before;
+	struct rb_choice_facts facts = node(ranks, true);
 
 	facts.ahead = true;
 	facts.node.core_byte_us = 1e-3 / 77.9;
 	facts.node.cross_byte_us = 1e-3 / 23.2;
 	facts.node.turn_us = 0.71;
-	unknown = before = rb_predict(&facts, (uint32_t)flat, 1 << 16, 4);
-	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 64 << 10, true), "staged");
-	for (double bytes = 256 << 10; bytes <= 4 << 20; bytes *= 2) {
-		facts.node.cache_bytes = bytes;
-		double us = rb_predict(&facts, (uint32_t)flat, 1 << 16, 4);
+	return facts;
+}
 
-		ck_assert(bytes == 1 << 20 ? us == unknown : us < before || bytes < 1 << 20);
-		before = us;
+/* What comes to a core fits a larger cache. */
+START_TEST(messages_from_many_are_cheaper_where_caches_are_larger)
+{
+	struct rb_choice_facts facts = crowded(16);
+	uint32_t flat = (uint32_t)rb_algorithm_find(RB_KIND_REDUCE_SCATTER, "flat");
+	double unknown = rb_predict(&facts, flat, 1 << 15, 4), before = 0;
+
+	ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE_SCATTER, 128 << 10, true), "staged");
+	for (double bytes = 4 << 20; bytes >= 1 << 20; bytes /= 2) {
+		facts.node.cache_bytes = bytes;
+		ck_assert_double_gt(rb_predict(&facts, flat, 1 << 15, 4), before);
+		before = rb_predict(&facts, flat, 1 << 15, 4);
 	}
+	ck_assert_double_eq(before, unknown);
 	facts.node.cache_bytes = 2 << 20;
-	ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 64 << 10, true), "flat");
-	facts.cores = 4; /* Each has one for itself. */
-	before = rb_predict(&facts, (uint32_t)flat, 1 << 16, 4);
+	ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE_SCATTER, 128 << 10, true), "flat");
+	facts.cores = 16; /* Each has one for itself. */
+	before = rb_predict(&facts, flat, 1 << 15, 4);
 	facts.node.cache_bytes = 0;
-	ck_assert_double_eq(rb_predict(&facts, (uint32_t)flat, 1 << 16, 4), before);
+	ck_assert_double_eq(rb_predict(&facts, flat, 1 << 15, 4), before);
+}
+END_TEST
+
+/* Its blocks lie in scratch as long as they do in buffers of pairs. */
+START_TEST(an_alltoall_gains_nothing_by_scratch)
+{
+	for (uint32_t n = 3; n <= 16; n++)
+		for (uint64_t bytes = 256 << 10; bytes <= 1 << 20; bytes *= 2) {
+			ck_assert_str_eq(name_of(crowded(n), RB_KIND_ALLTOALL, bytes, true),
+					 "flat");
+			ck_assert_str_ne(name_of(crowded(n), RB_KIND_ALLGATHER, bytes, true),
+					 "flat");
+		}
 }
 END_TEST
 
@@ -592,6 +611,7 @@ int main(void)
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, long_messages_go_by_a_kernel_that_copies_fast);
 	tcase_add_test(tc, messages_from_many_are_cheaper_where_caches_are_larger);
+	tcase_add_test(tc, an_alltoall_gains_nothing_by_scratch);
 	tcase_add_test(tc, candidates_alone_have_a_time);
 	tcase_add_test(tc, by_name_or_not_at_all);
 	tcase_add_test(tc, how_a_thread_rounds_changes_no_choice);
