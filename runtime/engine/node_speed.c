@@ -42,7 +42,7 @@
 #define US_MAX 5.0 /* More than that, and they shared a core, or one slept. */
 #define TURN_US_MIN 0.05
 #define TURN_US_MAX 2.0
-#define CROWDED 1.15  /* Guess: so much longer, and they do hinder each other. */
+#define CROWDED 1.6   /* Guess: so much longer, and they do hinder each other. Less is chance. */
 #define CROSS_TIMES 4 /* Guess, where ranks cannot map each other's memory. */
 #define PATIENCE_NS 1000000u
 
