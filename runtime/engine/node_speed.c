@@ -374,6 +374,11 @@ static rubato_status alone_join(const struct probe *p, const void *const *blobs,
 	return RUBATO_OK;
 }
 
+bool rb_node_is_shared(double at_once_us, double alone_us)
+{
+	return at_once_us > CROWDED * alone_us;
+}
+
 /* A byte of a host's memory, where its ranks take longer at once than one alone: `copy`. */
 static rubato_status crowd_join(const struct probe *p, const void *const *blobs,
 				const size_t *bytes, double copy, double *memory)
@@ -399,7 +404,7 @@ static rubato_status crowd_join(const struct probe *p, const void *const *blobs,
 		ranks[host_of(where, r)]++;
 	}
 	for (uint32_t h = 0; h < hosts; h++)
-		if (ranks[h] > 1 && ranks[h] / rates[h] > CROWDED * copy)
+		if (ranks[h] > 1 && rb_node_is_shared(ranks[h] / rates[h], copy))
 			slower(memory, 1 / rates[h]);
 	free(rates);
 	return err;

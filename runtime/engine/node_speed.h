@@ -26,4 +26,7 @@ RB_NODISCARD rubato_status rb_node_speed_measure(const struct rb_node_probe *whe
 						 struct rb_bootstrap *bootstrap,
 						 uint64_t deadline_ns, struct rb_node_speed *speed);
 
+/* Whether ranks that copy at once, each for so long a byte, share what memory gives. */
+bool rb_node_is_shared(double at_once_us, double alone_us);
+
 #endif

@@ -3,6 +3,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "runtime/engine/node_speed.h"
+
 #include "tests/check_main.h"
 #include "tests/runtime/local.h"
 
@@ -95,6 +97,15 @@ static rubato_status splits_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* Of two ranks with a core each 8 of 30 creations measured 1.15 to 1.54, though they do not hinder
+ * each other; two that share a memory whole have half of it each. */
+START_TEST(one_slow_copy_is_no_shared_memory)
+{
+	ck_assert(!rb_node_is_shared(1.54, 1));
+	ck_assert(rb_node_is_shared(1.9, 1));
+}
+END_TEST
+
 START_TEST(children_do_not_measure)
 {
 	const struct rb_transport_ops *transports[] = { &counting, NULL };
@@ -134,6 +145,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, ranks_have_the_same_figures, 2, RANKS + 1);
+	tcase_add_test(tc, one_slow_copy_is_no_shared_memory);
 	tcase_add_test(tc, children_do_not_measure);
 	tcase_add_test(tc, memory_apart_is_measured_too);
 	return check_main("node_speed", tc);
