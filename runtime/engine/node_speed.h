@@ -21,7 +21,7 @@ struct rb_node_probe { /* Who is where. */
 };
 
 /* With nodes and hosts agreed, and runs possible. Fills what *speed does not say: 0 stays what
- * could not be measured. Some 1 ms and three of the bootstrap's exchanges; collective. */
+ * could not be measured. Some 1.4 to 3 ms and three of the bootstrap's exchanges; collective. */
 RB_NODISCARD rubato_status rb_node_speed_measure(const struct rb_node_probe *where,
 						 struct rb_bootstrap *bootstrap,
 						 uint64_t deadline_ns, struct rb_node_speed *speed);

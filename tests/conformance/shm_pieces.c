@@ -81,6 +81,16 @@ static void pieces_write(struct world *w, uint64_t tag, uint32_t from)
 		piece_write(w, tag, i);
 }
 
+/* Of LONG_BYTES, as recv_now is asked for it. */
+static struct rb_message whole_message(const struct world *w, const struct rb_signature *signature)
+{
+	return (struct rb_message) { .peer = 1,
+				     .tag = { 0, 5 },
+				     .signature = signature,
+				     .buffer = w->buffer,
+				     .size_bytes = LONG_BYTES };
+}
+
 static struct rb_request receive(struct world *w, uint64_t tag, size_t size_bytes)
 {
 	memset(w->buffer, 0, LONG_BYTES);
@@ -251,11 +261,7 @@ START_TEST(test_now)
 {
 	struct world w = world_open();
 	struct rb_signature signature = { 0 };
-	const struct rb_message m = { .peer = 1,
-				      .tag = { 0, 5 },
-				      .signature = &signature,
-				      .buffer = w.buffer,
-				      .size_bytes = LONG_BYTES };
+	const struct rb_message m = whole_message(&w, &signature);
 
 	for (uint32_t piece = 0; piece < PIECES; piece++) {
 		ck_assert_int_eq(rb_transport_shm.recv_now(w.base, &m),
@@ -288,11 +294,7 @@ START_TEST(test_now_broken)
 {
 	struct world w = world_open();
 	struct rb_signature signature = { 0 };
-	const struct rb_message m = { .peer = 1,
-				      .tag = { 0, 5 },
-				      .signature = &signature,
-				      .buffer = w.buffer,
-				      .size_bytes = LONG_BYTES };
+	const struct rb_message m = whole_message(&w, &signature);
 	uint32_t piece = (uint32_t)_i % PIECES;
 	_Atomic uint64_t *word;
 
@@ -314,11 +316,7 @@ START_TEST(test_now_hole)
 {
 	struct world w = world_open();
 	struct rb_signature signature = { 0 };
-	const struct rb_message m = { .peer = 1,
-				      .tag = { 0, 5 },
-				      .signature = &signature,
-				      .buffer = w.buffer,
-				      .size_bytes = LONG_BYTES };
+	const struct rb_message m = whole_message(&w, &signature);
 	_Atomic uint64_t *word;
 	uint64_t good;
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """test_hot_paths.py RUBATO-RUN HOT-PATHS SANITIZER -- what a small call costs, in counts instead of
 times: instructions outside of polling (callgrind) and futex calls (strace). The bounds are what was
-counted, and a tenth; a change that makes a call dearer says so. Then, of more ranks than cores, how
-often they sleep: they are to find their messages by yielding to each other.
+counted, and a twentieth to a tenth; a change that makes a call dearer says so. Then, of more ranks
+than cores, how often they sleep: they are to find their messages by yielding to each other.
 
 Two ranks on shared memory. Rank 0, which is counted, begins each call after rank 1: it finds there
 what it waits for, also where both have one core; what it executes only to wait (polls, sleeps,

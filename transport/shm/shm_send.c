@@ -159,7 +159,7 @@ static void chain_write(struct rb_shm_outbound *out, const uint8_t *source, size
 
 /* A few that are shorter, as a barrier's are, do not show what comes. */
 #define SHORTER_MAX 4
-#define PREFETCHED_MAX 8192u /* Where it stops to pay. */
+#define PREFETCHED_MAX 8192u /* Measured: docs/performance.md; beyond, some lose. */
 
 static void next_prefetch(struct rb_shm_outbound *out, uint32_t count)
 {
