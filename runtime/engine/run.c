@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "collectives/reduce/coded.h"
-#include "runtime/engine/calls.h"
 #include "runtime/engine/straight.h"
 
 #define RB_AFTER_MAX 32 /* A step that would wait for more events waits until some are over. */
@@ -256,76 +255,6 @@ static void slot_link(struct rb_run *run, struct rb_slot *slot)
 	run->slots = slot;
 }
 
-static struct rb_executor *executor_of(const struct rb_engine *engine, const struct rb_run *run,
-				       const struct rb_step *step)
-{
-	return run->executors == NULL ? engine->executor : run->executors[on_device(step)];
-}
-
-static void work_failure(const struct rb_engine *engine, const struct rb_run *run,
-			 const struct rb_slot *slot, const char *call, char *text,
-			 size_t text_bytes)
-{
-	const struct rb_executor *executor =
-		executor_of(engine, run, &run->plan->schedule.steps[slot->step]);
-	const char *why = executor->ops->why != NULL ? executor->ops->why(executor) : NULL;
-
-	(void)snprintf(text, text_bytes, "%s: a local copy or reduction failed%s%s", call,
-		       why != NULL ? ": " : "", why != NULL ? why : "");
-}
-
-/* What a device failed with, whose memory the transport copies; empty: nothing is known. */
-static const char *device_why(const struct rb_engine *engine)
-{
-	const char *why = NULL;
-
-	for (uint32_t i = 0; i < engine->device_count && why == NULL; i++)
-		if (engine->devices[i]->ops->why != NULL)
-			why = engine->devices[i]->ops->why(engine->devices[i]);
-	return why != NULL ? why : "";
-}
-
-/* Its status, and in `text` what is to be said about it. */
-static rubato_status failure_of(struct rb_engine *engine, const struct rb_run *run,
-				const struct rb_slot *slot, char *text, size_t text_bytes)
-{
-	const struct rb_request *request = &slot->request;
-	const char *loss = NULL;
-	char mine[96], lost[RB_LOSS_BYTES];
-
-	(void)rb_signature_text(slot->is_work ? &run->signature : &request->signature, mine,
-				sizeof(mine));
-	if (slot->is_work) {
-		work_failure(engine, run, slot, mine, text, text_bytes);
-	} else if (request->status == RUBATO_ERR_MISMATCH &&
-		   (loss = rb_loss_behind(&engine->losses, request->peer, lost, sizeof(lost))) !=
-			   NULL) {
-		(void)snprintf(text, text_bytes, "%s: %s", mine, loss);
-		return RUBATO_ERR_PEER;
-	} else if (request->status == RUBATO_ERR_MISMATCH) {
-		size_t at =
-			strlen(rb_calls_text(text, text_bytes, engine->rank, &request->signature,
-					     request->peer, &request->theirs));
-
-		if (rb_signature_same(&request->signature, &request->theirs))
-			(void)snprintf(text + at, text_bytes - at, ": %zu bytes, %llu bytes",
-				       request->size_bytes,
-				       (unsigned long long)request->their_bytes);
-	} else if (request->status == RUBATO_ERR_PEER &&
-		   (loss = rb_loss_text(&engine->losses, request->peer, lost, sizeof(lost))) !=
-			   NULL) {
-		(void)snprintf(text, text_bytes, "%s: %s", mine, loss);
-	} else {
-		const char *why = request->status == RUBATO_ERR_SYSTEM ? device_why(engine) : "";
-
-		(void)snprintf(text, text_bytes, "%s: rank %u: %s%s%s", mine, request->peer,
-			       request->status == RUBATO_ERR_PEER ? "it has left"
-								  : "the transport failed",
-			       why[0] != '\0' ? ": " : "", why);
-	}
-	return slot->is_work ? slot->work.status : request->status;
-}
-
 static void advance(struct rb_engine *engine, struct rb_run *run);
 
 static void slot_failed(struct rb_engine *engine, struct rb_run *run, const struct rb_slot *slot,
@@ -339,7 +268,7 @@ static void slot_failed(struct rb_engine *engine, struct rb_run *run, const stru
 		run->advancing = advancing;
 	}
 	if (run->status == RUBATO_OK)
-		run->status = failure_of(engine, run, slot, run->failure, sizeof(run->failure));
+		run->status = rb_run_failure(engine, run, slot, run->failure, sizeof(run->failure));
 }
 
 /* A slot's request or work is done: by poll (advance follows), or at once when it is started. */
@@ -454,7 +383,7 @@ static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_s
 		       uint64_t count)
 {
 	const struct rb_step *step = &run->plan->schedule.steps[slot->step];
-	struct rb_executor *executor = executor_of(engine, run, step);
+	struct rb_executor *executor = rb_run_executor(engine, run, step);
 	struct rb_work *work = &slot->work;
 	uint64_t bytes = count * run->plan->key.element_bytes;
 	const void **operands;
@@ -639,8 +568,8 @@ static void slots_cancel(struct rb_engine *engine, struct rb_run *run)
 			continue;
 		}
 		if (slot->is_work) {
-			struct rb_executor *executor =
-				executor_of(engine, run, &run->plan->schedule.steps[slot->step]);
+			struct rb_executor *executor = rb_run_executor(
+				engine, run, &run->plan->schedule.steps[slot->step]);
 
 			executor->ops->cancel(executor, &slot->work);
 		} else {

@@ -97,6 +97,18 @@ static inline uint32_t rb_run_peer(const struct rb_run *run, const struct rb_ste
 {
 	return run->ranks != NULL && step->peer != RB_SELF ? run->ranks[step->peer] : step->peer;
 }
+/* Who carries out a step. */
+static inline struct rb_executor *rb_run_executor(const struct rb_engine *engine,
+						  const struct rb_run *run,
+						  const struct rb_step *step)
+{
+	bool device = (step->flags & RB_STEP_DEVICE) != 0;
+
+	return run->executors == NULL ? engine->executor : run->executors[device];
+}
+/* The status of what failed, and in `text` what is to be said about it. */
+rubato_status rb_run_failure(struct rb_engine *engine, const struct rb_run *run,
+			     const struct rb_slot *slot, char *text, size_t text_bytes);
 /* The count in the signature of a step's message. By pairs it is each pair's own: what one sends
  * must be what the other expects. */
 static inline uint64_t rb_run_count(const struct rb_run *run, uint32_t index)
