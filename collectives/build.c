@@ -228,3 +228,17 @@ struct rb_ring rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *
 	}
 	return ring;
 }
+
+/* At `rank`, those that it and `peer` have. */
+static struct rb_span staged_slots(const struct rb_build *build, uint32_t rank, uint32_t peer)
+{
+	uint32_t place = rb_left(build, peer, rank) - 1;
+
+	return rb_span_scratch(rank == build->rank ? RB_SELF : rank, place * RB_DEPTH_MAPPED,
+			       RB_DEPTH_MAPPED);
+}
+
+struct rb_span rb_staged_way(const struct rb_build *build, uint32_t from, uint32_t to)
+{
+	return rb_span_alternating(staged_slots(build, from, to), staged_slots(build, to, from));
+}

@@ -163,6 +163,10 @@ struct rb_ring { /* The last reduction writes the result. */
 struct rb_ring rb_write_ring_reduce(struct rb_writer *w, const struct rb_build *build, bool put,
 				    uint32_t ready, struct rb_span result);
 
+/* In mapped scratch, what rank `from` has for rank `to`, one of which is the executing one. Their
+ * slots alternate, RB_DEPTH_MAPPED deep. */
+struct rb_span rb_staged_way(const struct rb_build *build, uint32_t from, uint32_t to);
+
 /* Elements of all blocks but `block`, in bytes. */
 static inline uint64_t rb_bytes_without(const struct rb_layout *layout, uint32_t block,
 					uint32_t element_bytes)

@@ -113,6 +113,16 @@ uint64_t rb_layout_longest(const struct rb_layout *layout)
 	return longest;
 }
 
+uint32_t rb_schedule_turns(const struct rb_schedule *schedule, const struct rb_layout *layout)
+{
+	uint64_t longest = rb_layout_longest(layout);
+
+	for (uint32_t i = 0; i < schedule->span_count; i++)
+		if (schedule->spans[i].alternates)
+			return (uint32_t)((longest + layout->chunk - 1) / layout->chunk);
+	return 0;
+}
+
 uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
 			const struct rb_span *span, uint32_t c)
 {
@@ -181,6 +191,8 @@ static uint32_t add_span(struct rb_writer *w, struct rb_span span)
 
 		if (span.slot + span.depth > *slots)
 			*slots = span.slot + span.depth;
+		if (span.alternates && span.odd_slot + span.depth > *slots)
+			*slots = span.odd_slot + span.depth;
 	}
 	return index;
 }
@@ -405,6 +417,10 @@ static void add_span_text(struct text *t, const struct rb_schedule *s, uint32_t 
 		add(t, ".part");
 	if (span->shift != 0)
 		add(t, " shifted %u", span->shift);
+	if (span->alternates && span->odd_rank != RB_SELF)
+		add(t, " or @%u[%u]", span->odd_rank, span->odd_slot);
+	else if (span->alternates)
+		add(t, " or [%u]", span->odd_slot);
 }
 
 int rb_step_text(const struct rb_schedule *s, uint32_t index, char *text, size_t text_bytes)

@@ -33,6 +33,11 @@
  * block, for one that must be there whole. Who touches a peer's scratch has as many vector slots
  * and sets as it, and touches no block slots.
  *
+ * Slots may alternate: two ranks have as many each, and change sides after each lap of `depth`
+ * iterations; instances count on where the last one ended (rb_schedule_turns). So a rank writes
+ * where it has just read, and needs no word of the other that a slot is free again. Blocks are
+ * equally long then.
+ *
  * checker.h proves these graphs; runtime/engine/run.c executes them.
  */
 #ifndef RB_COLLECTIVES_SCHEDULE_H
@@ -60,6 +65,9 @@ struct rb_span {
 	uint16_t depth; /* SCRATCH, STAGE: iteration c uses slot + c % depth, or RB_VECTOR_SLOT,
 			 * RB_BLOCK_SLOT. */
 	uint32_t slot;  /* SCRATCH, STAGE: first slot; or which vector or block slot. */
+	/* SCRATCH's slots, of COPY and REDUCE: odd laps lie elsewhere. */
+	bool alternates;
+	uint32_t odd_rank, odd_slot;
 	/* IN, OUT, vector slots: the range begins so many blocks (modulo their number) after the
 	 * step's. Only where all blocks are equally long. */
 	uint32_t shift;
@@ -180,6 +188,8 @@ uint64_t rb_step_range(const struct rb_layout *layout, const struct rb_step *ste
 /* How often the step is repeated: 1 if RB_STEP_ONCE, else chunks of its range (0 for an empty
  * one). */
 uint32_t rb_step_iterations(const struct rb_layout *layout, const struct rb_step *step);
+/* By how many iterations an instance moves alternating slots on: the same on every rank. */
+uint32_t rb_schedule_turns(const struct rb_schedule *schedule, const struct rb_layout *layout);
 /* Elements that iteration c of the step touches in each span. */
 uint64_t rb_step_length(const struct rb_layout *layout, const struct rb_step *step, uint32_t c);
 /* Whether its iterations take slots of a chunk in turn. */
@@ -188,8 +198,26 @@ static inline bool rb_span_in_slots(const struct rb_span *span)
 	return span->buffer >= RB_BUF_SCRATCH && span->depth != RB_VECTOR_SLOT &&
 	       span->depth != RB_BLOCK_SLOT;
 }
-/* Where in the span's buffer, in elements. SCRATCH: from the instance's first slot; in a vector or
- * block slot: from the first of these. */
+/* One of the two sides of an alternating span. */
+static inline struct rb_span rb_span_side(struct rb_span span, bool odd)
+{
+	if (odd) {
+		span.rank = span.odd_rank;
+		span.slot = span.odd_slot;
+	}
+	span.alternates = false;
+	return span;
+}
+/* Where an alternating span lies after `turns` iterations; they may wrap. */
+static inline struct rb_span rb_span_in_turn(struct rb_span span, uint32_t turns)
+{
+	span = rb_span_side(span, (turns / span.depth) % 2 != 0);
+	span.slot += turns % span.depth;
+	span.depth = 1;
+	return span;
+}
+/* Where in the span's buffer, in elements, of one that does not alternate. SCRATCH: from the
+ * instance's first slot; in a vector or block slot: from the first of these. */
 uint64_t rb_span_offset(const struct rb_layout *layout, const struct rb_step *step,
 			const struct rb_span *span, uint32_t c);
 
@@ -272,6 +300,15 @@ static inline struct rb_span rb_span_scratch(uint32_t rank, uint32_t slot, uint1
 	return (struct rb_span) {
 		.rank = rank, .buffer = RB_BUF_SCRATCH, .slot = slot, .depth = depth
 	};
+}
+
+/* Of two that are equally deep, a power of two. */
+static inline struct rb_span rb_span_alternating(struct rb_span even, struct rb_span odd)
+{
+	even.alternates = true;
+	even.odd_rank = odd.rank;
+	even.odd_slot = odd.slot;
+	return even;
 }
 
 static inline struct rb_span rb_span_vector_slot(uint32_t slot)

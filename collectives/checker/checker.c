@@ -84,6 +84,7 @@ static bool number_events(struct checker *k)
 		uint64_t iterations = 0;
 
 		rank->schedule = s;
+		rank->turns = rb_schedule_turns(s, check_layout(k, r));
 		rank->first = check_alloc(k, (uint64_t)s->step_count + 1, sizeof(uint32_t));
 		rank->match = check_alloc(k, s->step_count, sizeof(uint32_t));
 		if (k->no_memory)
@@ -212,11 +213,18 @@ uint32_t check_span_block(const struct checker *k, uint32_t rank, const struct r
 }
 
 struct check_place check_place(const struct checker *k, uint32_t rank, const struct rb_step *step,
-			       const struct rb_span *span, uint32_t instance, uint32_t c)
+			       const struct rb_span *both, uint32_t instance, uint32_t c)
 {
+	const struct rb_layout *layout = check_layout(k, rank);
+	struct rb_span in_turn;
+	const struct rb_span *span = both;
+
+	if (both->alternates) {
+		in_turn = rb_span_in_turn(*both, instance * k->ranks[rank].turns + c);
+		span = &in_turn;
+	}
 	uint32_t owner = span->rank == RB_SELF ? rank : span->rank, which = span->buffer;
 	const struct rb_schedule *schedule = k->ranks[owner].schedule;
-	const struct rb_layout *layout = check_layout(k, rank);
 	uint64_t offset = rb_span_offset(layout, step, span, c);
 
 	if (span->buffer == RB_BUF_SCRATCH) {

@@ -7,15 +7,11 @@
 
 /* ---- Spans ---- */
 
-static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t span_index,
+static bool check_side(struct checker *k, uint32_t r, uint32_t index, const struct rb_span *span,
 		       bool target)
 {
 	const struct rb_schedule *s = k->ranks[r].schedule;
 	const struct rb_step *step = &s->steps[index];
-
-	if (span_index >= s->span_count)
-		return check_fail(k, r, index, 0, "span %u of %u", span_index, s->span_count);
-	const struct rb_span *span = &s->spans[span_index];
 	bool local = span->rank == RB_SELF, put = step->kind == RB_STEP_PUT && target;
 
 	if (!local && (span->rank >= k->n || span->rank == r))
@@ -70,6 +66,35 @@ static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t s
 	if (span->buffer >= RB_BUFFER_COUNT ||
 	    (span->part != 0) != check_buffer_is_part(k, span->buffer))
 		return check_fail(k, r, index, 0, "takes a part for the whole, or the reverse");
+	return true;
+}
+
+static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t span_index,
+		       bool target)
+{
+	const struct rb_schedule *s = k->ranks[r].schedule;
+	const struct rb_step *step = &s->steps[index];
+
+	if (span_index >= s->span_count)
+		return check_fail(k, r, index, 0, "span %u of %u", span_index, s->span_count);
+	const struct rb_span *span = &s->spans[span_index];
+
+	if (!span->alternates)
+		return check_side(k, r, index, span, target);
+	if (span->buffer != RB_BUF_SCRATCH || !rb_span_in_slots(span) ||
+	    (step->kind != RB_STEP_COPY && step->kind != RB_STEP_REDUCE))
+		return check_fail(k, r, index, 0, "alternates where there are no slots");
+	if (check_layout(k, r)->starts)
+		return check_fail(k, r, index, 0, "slots of uneven blocks alternate");
+	if (span->depth & (span->depth - 1))
+		return check_fail(k, r, index, 0, "counts laps of %u, which do not wrap",
+				  span->depth);
+	for (int odd = 0; odd < 2; odd++) {
+		struct rb_span side = rb_span_side(*span, odd);
+
+		if (!check_side(k, r, index, &side, target))
+			return false;
+	}
 	return true;
 }
 
@@ -229,11 +254,10 @@ static enum rb_memory_kind check_kind(const struct rb_schedule *s, const struct 
 }
 
 /* Who touches this span of the step: the processor or a message, the device, or its copy. */
-static bool check_touch(struct checker *k, uint32_t r, uint32_t index, uint32_t span_index)
+static bool check_touch(struct checker *k, uint32_t r, uint32_t index, const struct rb_span *span)
 {
 	const struct rb_schedule *s = k->ranks[r].schedule;
 	const struct rb_step *step = &s->steps[index];
-	const struct rb_span *span = &s->spans[span_index];
 	uint32_t owner = span->rank == RB_SELF ? r : span->rank;
 	enum rb_memory_kind kind = check_kind(k->ranks[owner].schedule, span);
 	bool device = step->flags & RB_STEP_DEVICE, message = step->peer != RB_SELF;
@@ -249,6 +273,19 @@ static bool check_touch(struct checker *k, uint32_t r, uint32_t index, uint32_t 
 	return true;
 }
 
+static bool check_touches(struct checker *k, uint32_t r, uint32_t index, uint32_t span_index)
+{
+	const struct rb_span *span = &k->ranks[r].schedule->spans[span_index];
+
+	for (int odd = 0; odd <= span->alternates; odd++) {
+		struct rb_span side = rb_span_side(*span, odd);
+
+		if (!check_touch(k, r, index, &side))
+			return false;
+	}
+	return true;
+}
+
 static bool check_kinds(struct checker *k, uint32_t r, uint32_t index)
 {
 	const struct rb_step *step = &k->ranks[r].schedule->steps[index];
@@ -256,9 +293,9 @@ static bool check_kinds(struct checker *k, uint32_t r, uint32_t index)
 	if (step->flags & RB_STEP_DEVICE && step->peer != RB_SELF)
 		return check_fail(k, r, index, 0, "no work for the device");
 	for (uint32_t i = 0; i < step->from_count; i++)
-		if (!check_touch(k, r, index, step->from + i))
+		if (!check_touches(k, r, index, step->from + i))
 			return false;
-	return step->to == RB_NO_SPAN || check_touch(k, r, index, step->to);
+	return step->to == RB_NO_SPAN || check_touches(k, r, index, step->to);
 }
 
 static bool check_bytes(struct checker *k, uint32_t r)
@@ -294,6 +331,7 @@ bool check_bounds(struct checker *k)
 		if (s->rank != r || s->rank_count != k->n ||
 		    s->block_count != check_layout(k, r)->block_count || s->scratch_copies < 1 ||
 		    s->scratch_copies != k->ranks[0].schedule->scratch_copies ||
+		    k->ranks[r].turns != k->ranks[0].turns ||
 		    check_layout(k, r)->chunk != check_layout(k, 0)->chunk)
 			return check_fail(k, r, CHECK_NONE, 0, "the schedule's head is wrong");
 		for (uint32_t i = 0; i < s->step_count; i++)

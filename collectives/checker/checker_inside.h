@@ -15,6 +15,7 @@ struct check_rank {
 	uint32_t *first; /* Per step, and one more: iterations of all steps before it. */
 	uint32_t *match; /* Per step: the step of its peer at the other end, or CHECK_NONE. */
 	uint32_t base;   /* First event of this rank within an instance. */
+	uint32_t turns;  /* rb_schedule_turns */
 };
 
 struct checker {

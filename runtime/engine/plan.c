@@ -247,15 +247,22 @@ static uint64_t span_start(const struct rb_plan *plan, const struct rb_step *ste
 	return rb_span_offset(&plan->layout, step, &plan->schedule.spans[index], 0);
 }
 
+uint64_t rb_plan_slot(const struct rb_plan *plan, uint8_t buffer, uint32_t slot)
+{
+	uint64_t chunk = plan->layout.chunk;
+	uint64_t length = chunk < plan->layout.count ? chunk : plan->layout.count;
+
+	return (buffer == RB_BUF_SCRATCH ? plan->slots_at : 0) +
+	       slot * length * plan->key.element_bytes;
+}
+
 uint64_t rb_plan_span_later(const struct rb_plan *plan, uint32_t span_index, uint32_t c)
 {
 	const struct rb_span *span = &plan->schedule.spans[span_index];
 	uint64_t chunk = plan->layout.chunk;
-	uint64_t slot = chunk < plan->layout.count ? chunk : plan->layout.count;
 
 	if (rb_span_in_slots(span))
-		return (span->buffer == RB_BUF_SCRATCH ? plan->slots_at : 0) +
-		       (span->slot + c % span->depth) * slot * plan->key.element_bytes;
+		return rb_plan_slot(plan, span->buffer, span->slot + c % span->depth);
 	if (span->buffer == RB_BUF_SCRATCH && span->depth == RB_BLOCK_SLOT)
 		return plan->blocks_at +
 		       (plan->span_start[span_index] + c * chunk) * plan->key.element_bytes;
@@ -424,11 +431,9 @@ static void derive_short(struct rb_plan *plan)
 }
 
 /* As rb_plan_span_later counts. */
-static void reach_add(struct rb_plan *plan, uint64_t *reaches, uint32_t step, uint32_t index)
+static void reach_of(struct rb_plan *plan, uint64_t *reaches, uint32_t step, uint32_t index,
+		     const struct rb_span *span)
 {
-	const struct rb_span *span = &plan->schedule.spans[index];
-	uint64_t slot =
-		plan->layout.chunk < plan->layout.count ? plan->layout.chunk : plan->layout.count;
 	uint64_t element_bytes = plan->key.element_bytes, end;
 	uint64_t *reach;
 
@@ -441,9 +446,19 @@ static void reach_add(struct rb_plan *plan, uint64_t *reaches, uint32_t step, ui
 		end = plan->scratch_bytes - plan->set_bytes +
 		      (plan->span_start[index] + plan->range[step]) * element_bytes;
 	else
-		end = plan->scratch_bytes - plan->set_bytes + plan->slots_at +
-		      ((uint64_t)span->slot + span->depth) * slot * element_bytes;
+		end = plan->scratch_bytes - plan->set_bytes +
+		      rb_plan_slot(plan, RB_BUF_SCRATCH, span->slot + span->depth);
 	*reach = end > *reach ? end : *reach;
+}
+
+static void reach_add(struct rb_plan *plan, uint64_t *reaches, uint32_t step, uint32_t index)
+{
+	const struct rb_span *span = &plan->schedule.spans[index];
+	struct rb_span odd = rb_span_side(*span, true);
+
+	reach_of(plan, reaches, step, index, span);
+	if (span->alternates)
+		reach_of(plan, reaches, step, index, &odd);
 }
 
 static void derive_reach(struct rb_plan *plan)
@@ -469,6 +484,7 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 	const struct rb_schedule *s = &plan->schedule;
 
 	derive_scratch(plan, element_bytes);
+	plan->turns = rb_schedule_turns(s, &plan->layout);
 	for (uint32_t i = 0; i < s->step_count; i++) {
 		const struct rb_step *step = &s->steps[i];
 

@@ -65,6 +65,7 @@ struct rb_plan {
 	uint64_t set_bytes;     /* Of one set of slots and vector slots. */
 	uint64_t slots_at;      /* In a set: behind the vector slots. */
 	uint64_t blocks_at;     /* Likewise: the block slots, behind those. */
+	uint32_t turns;         /* rb_schedule_turns */
 	uint32_t pending_steps; /* With at least one iteration. */
 	uint32_t *iterations;   /* Per step. */
 	uint64_t *range;        /* Per step: elements of its range. */
@@ -101,7 +102,9 @@ struct rb_plan {
 	struct rb_plan *older, *newer, *bucket_next;
 };
 
-/* Where iteration c > 0 of a span lies: an offset in bytes from the begin of its set. */
+/* Where a slot lies: an offset in bytes from the begin of its set. */
+uint64_t rb_plan_slot(const struct rb_plan *plan, uint8_t buffer, uint32_t slot);
+/* Likewise iteration c > 0 of a span that does not alternate. */
 uint64_t rb_plan_span_later(const struct rb_plan *plan, uint32_t span_index, uint32_t c);
 /* Where in the vector iteration c of a step begins, in elements. */
 static inline uint64_t rb_plan_first(const struct rb_plan *plan, uint32_t step, uint32_t c)

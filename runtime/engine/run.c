@@ -228,12 +228,24 @@ static void *resolve_peer(struct rb_engine *engine, const struct rb_run *run,
 	return base;
 }
 
+static void *resolve_alternating(struct rb_engine *engine, const struct rb_run *run,
+				 const struct rb_span *both, uint32_t c, uint64_t size_bytes)
+{
+	struct rb_span span = rb_span_in_turn(*both, run->turns + c);
+	uint8_t *base = span.rank == RB_SELF ? run->buffers[span.buffer].base
+					     : resolve_peer(engine, run, &span, size_bytes);
+
+	return base + run->set_at + rb_plan_slot(run->plan, span.buffer, span.slot);
+}
+
 static inline void *resolve(struct rb_engine *engine, const struct rb_run *run, uint32_t span_index,
 			    uint32_t c, uint64_t size_bytes)
 {
 	const struct rb_span *span = &run->plan->schedule.spans[span_index];
 	uint8_t *base = run->buffers[span->buffer].base;
 
+	if (span->alternates)
+		return resolve_alternating(engine, run, span, c, size_bytes);
 	if (span->rank != RB_SELF)
 		base = resolve_peer(engine, run, span, size_bytes);
 	return size_bytes > 0 ? base + span_at(run, span_index, c) : base;
@@ -756,6 +768,15 @@ static void runs_awaited(struct rb_engine *engine, struct rb_poller *poller)
 		rb_run_await(engine, run);
 }
 
+/* What has been copied ahead lies in this rank's slots. */
+static void turns_begin(struct rb_run *run)
+{
+	bool ahead = run->met == RB_MET_AHEAD;
+
+	run->turns = ahead ? 0 : run->turns_next;
+	run->turns_next += ahead ? 0 : run->plan->turns;
+}
+
 void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 {
 	const struct rb_plan *plan = run->plan;
@@ -768,6 +789,7 @@ void rb_run_start(struct rb_engine *engine, struct rb_run *run)
 	run->active = true;
 	run->plan->users++;
 	run->set_at = copies > 1 ? (run->instance % copies) * plan->set_bytes : 0;
+	turns_begin(run);
 	run->started_ns = 0;
 	run->crosses = plan->staged ? crosses_of(run) : 0;
 	if (run->begun > 0 || straight_may(engine, run)) {

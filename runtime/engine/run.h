@@ -61,6 +61,7 @@ struct rb_run {
 	uint64_t *dirty; /* Bitmap of steps whose next iteration may have become ready. */
 	uint64_t done_steps, ready_steps; /* Bitmaps, of a short plan: instead of these two. */
 	uint64_t set_at;                  /* In scratch: this instance's set, in bytes. */
+	uint32_t turns, turns_next; /* Of alternating slots: before this instance, and the next. */
 	uint32_t step_capacity, event_capacity, steps_left;
 	uint32_t straight; /* How many steps of plan->order are done. */
 	bool deferred;     /* The others have not been started: the next poll does that. */

@@ -151,6 +151,8 @@ static void go_ahead(struct rb_schedule *s, uint32_t rank, uint32_t n, uint32_t 
 	s->step_count = m.step_count;
 	s->dep_count = m.dep_count;
 	s->scratch_copies = sets;
+	for (uint32_t i = 0; i < s->span_count; i++) /* The engine begins anew then. */
+		s->spans[i] = rb_span_side(s->spans[i], false);
 }
 
 static bool proved(const struct rb_algorithm *a, uint32_t n, uint32_t root, uint64_t count,

@@ -41,6 +41,9 @@ enum mutation {
 	OTHER_OWNER,
 	TOGGLE_PART,
 	NEXT_SHIFT,
+	STAY_ON_SIDE,
+	SWAP_SIDES,
+	NEXT_ODD_SLOT,
 	MUTATION_COUNT
 };
 static const char *const names[MUTATION_COUNT] = {
@@ -66,6 +69,9 @@ static const char *const names[MUTATION_COUNT] = {
 	"other owner",
 	"toggle part",
 	"next shift",
+	"stay on side",
+	"swap sides",
+	"next odd slot",
 };
 
 struct mutant {
@@ -141,7 +147,7 @@ static bool mutate_span(struct rb_joint *w, struct rb_schedule *s, struct rb_ste
 	if (m->item > step->from_count || index == RB_NO_SPAN)
 		return false;
 	struct rb_span *span = &s->spans[index];
-	bool scratch = span->buffer == RB_BUF_SCRATCH;
+	bool scratch = span->buffer == RB_BUF_SCRATCH, alternates = span->alternates;
 
 	switch (m->mutation) {
 	case OTHER_BUFFER:
@@ -168,6 +174,15 @@ static bool mutate_span(struct rb_joint *w, struct rb_schedule *s, struct rb_ste
 		span->shift = (span->shift + 1) % s->block_count;
 		return s->block_count > 1 && !span->part &&
 		       (!scratch || span->depth == RB_VECTOR_SLOT);
+	case STAY_ON_SIDE:
+		*span = rb_span_side(*span, false);
+		return alternates;
+	case SWAP_SIDES:
+		*span = rb_span_alternating(rb_span_side(*span, true), rb_span_side(*span, false));
+		return alternates;
+	case NEXT_ODD_SLOT:
+		span->odd_slot++;
+		return alternates;
 	default:
 		return false;
 	}
