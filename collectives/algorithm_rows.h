@@ -189,8 +189,10 @@ ROW(RB_KIND_REDUCE_SCATTER, "ring_put", RB_SCHEDULE_PUT, RB_CHANNEL_MAX, RANKS,
 ROW(RB_KIND_REDUCE_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
     reduce_scatter_direct, DIRECT, COST_SCATTER_DIRECT, .reductions = RB_REDUCTIONS_ONE)
 ROW(RB_KIND_REDUCE_SCATTER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
-    reduce_scatter_staged, "direct, through slots of scratch", COST_SCATTER_STAGED,
-    .reductions = RB_REDUCTIONS_ONE)
+    reduce_scatter_staged, "direct, through slots of scratch",
+    COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2, .share = 1), CROSSED(.share = 2),
+	 .by_chunk = true),
+    .even = true, .reductions = RB_REDUCTIONS_ONE)
 
 ROW(RB_KIND_REDUCE_SCATTER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
     reduce_scatter_hierarchical, LANED, COST_SCATTER_NODES, .by_node = true,
@@ -323,7 +325,7 @@ ROW(RB_KIND_REDUCE_SCATTERV, "ring", 0, RB_CHANNEL_MAX, RANKS, reduce_scatter_ri
 ROW(RB_KIND_REDUCE_SCATTERV, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RANKS,
     reduce_scatter_direct, DIRECT, COST_SCATTER_DIRECT)
 ROW(RB_KIND_REDUCE_SCATTERV, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
-    reduce_scatter_staged, "direct, through slots of scratch", COST_SCATTER_STAGED)
+    reduce_scatterv_staged, "direct, through slots of scratch", COST_SCATTER_STAGED)
 
 ROW(RB_KIND_REDUCE_SCATTERV, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
     reduce_scatter_hierarchical, LANED, COST_SCATTER_NODES, .by_node = true,

@@ -121,7 +121,7 @@ struct rb_algorithm {
 	bool exchanges; /* Two ranks send each other their vectors once, at the same time. */
 	enum rb_reductions reductions;
 	bool forced_only; /* Never chosen by itself. */
-	bool even;        /* Blocks must be equally long, to a chunk. */
+	bool even;        /* Blocks must be equally long. */
 	bool late;        /* Built for a late rank: the operation's result has no root. */
 	bool by_node;     /* Spans name peers of the own node only: runs over several. */
 	/* by_node: the one of this kind that needs no mapped memory and sends the same messages

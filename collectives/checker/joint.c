@@ -103,7 +103,7 @@ rubato_status rb_joint_stage(struct rb_joint *joint, const struct rb_staging *st
 
 bool rb_joint_wants_even(const struct rb_joint *joint)
 {
-	if (rb_joint_told_in_place(joint->algorithm->kind))
+	if (rb_joint_told_in_place(joint->algorithm->kind) || joint->algorithm->even)
 		return true;
 	for (uint32_t r = 0; r < joint->rank_count; r++)
 		for (uint32_t i = 0; i < joint->schedules[r].span_count; i++)

@@ -352,11 +352,11 @@ static struct rb_choice_facts crowded(uint32_t ranks)
 /* What comes to a core fits a larger cache. */
 START_TEST(messages_from_many_are_cheaper_where_caches_are_larger)
 {
-	struct rb_choice_facts facts = crowded(16);
+	struct rb_choice_facts facts = crowded(8);
 	uint32_t flat = (uint32_t)rb_algorithm_find(RB_KIND_REDUCE_SCATTER, "flat");
 	double unknown = rb_predict(&facts, flat, 1 << 15, 4), before = 0;
 
-	ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE_SCATTER, 128 << 10, true), "staged");
+	ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE_SCATTER, 32 << 10, true), "staged");
 	for (double bytes = 4 << 20; bytes >= 1 << 20; bytes /= 2) {
 		facts.node.cache_bytes = bytes;
 		ck_assert_double_gt(rb_predict(&facts, flat, 1 << 15, 4), before);
@@ -364,8 +364,8 @@ START_TEST(messages_from_many_are_cheaper_where_caches_are_larger)
 	}
 	ck_assert_double_eq(before, unknown);
 	facts.node.cache_bytes = 2 << 20;
-	ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE_SCATTER, 128 << 10, true), "flat");
-	facts.cores = 16; /* Each has one for itself. */
+	ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE_SCATTER, 32 << 10, true), "flat");
+	facts.cores = 8; /* Each has one for itself. */
 	before = rb_predict(&facts, flat, 1 << 15, 4);
 	facts.node.cache_bytes = 0;
 	ck_assert_double_eq(rb_predict(&facts, flat, 1 << 15, 4), before);

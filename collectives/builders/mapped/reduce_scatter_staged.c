@@ -1,21 +1,17 @@
 /*
- * reduce_scatter_staged.c -- reduce_scatter_direct for buffers that peers cannot map: the first
- * half of allreduce_staged. The owner's word back, once a chunk, says that the parts' slots are
- * free.
+ * reduce_scatter_staged.c -- reduce_scatter_direct for buffers that peers cannot map: every rank
+ * copies its part of another's block, chunk by chunk, into slots of mapped scratch, out of which
+ * that one reduces all parts in rank order.
+ *
+ * The slots of two ranks alternate: a rank's next lap goes where it has read the other's last one,
+ * so that it is free.
  */
 #include "collectives/builders/builders.h"
-
-#define PART 0
-#define FREE 1
-
-static struct rb_span slots(uint32_t rank, uint32_t b)
-{
-	return rb_span_scratch(rank, b * RB_DEPTH_MAPPED, RB_DEPTH_MAPPED);
-}
 
 void rb_build_reduce_scatter_staged(struct rb_writer *w, const struct rb_build *build)
 {
 	uint32_t n = build->rank_count, r = build->rank;
+	struct rb_label reduced = { 0 };
 	struct rb_row parts = { 0 };
 
 	rb_writer_init(w, w->schedule, r, n, n);
@@ -23,28 +19,21 @@ void rb_build_reduce_scatter_staged(struct rb_writer *w, const struct rb_build *
 	for (uint32_t i = 1; i < n; i++) {
 		uint32_t b = rb_right(build, r, i);
 		uint32_t part = rb_write_ahead(
-			w, rb_write_copy(w, rb_span_in(RB_SELF), slots(RB_SELF, b), b, 1));
-		struct rb_label freed = { 0 };
+			w, rb_write_copy(w, rb_span_in(RB_SELF), rb_staged_way(build, r, b), b, 1));
 
-		rb_write_dep_label(w, &freed, RB_DEPTH_MAPPED);
-		(void)rb_write_ahead(w, rb_write_notify(w, b, PART, b, 1));
+		rb_write_dep_label(w, &reduced, RB_DEPTH_MAPPED);
+		(void)rb_write_ahead(w, rb_write_notify(w, b, 0, b, 1));
 		rb_write_dep(w, part, 0);
-		(void)rb_write_ahead(w, rb_write_wait(w, b, FREE, b, 1));
-		rb_write_label(w, &freed);
 	}
 	for (uint32_t i = 1; i < n; i++)
 		rb_row_add(&parts,
-			   rb_write_ahead(w, rb_write_wait(w, rb_right(build, r, i), PART, r, 1)));
-	uint32_t reduce = rb_write_reduce(w, rb_span_part(rb_span_out(RB_SELF)), r, 1);
-
+			   rb_write_ahead(w, rb_write_wait(w, rb_right(build, r, i), 0, r, 1)));
+	(void)rb_write_reduce(w, rb_span_part(rb_span_out(RB_SELF)), r, 1);
 	for (uint32_t s = 0; s < n; s++)
-		rb_write_operand(w, s == r ? rb_span_in(RB_SELF) : slots(s, r));
+		rb_write_operand(w, s == r ? rb_span_in(RB_SELF) : rb_staged_way(build, s, r));
+	rb_write_label(w, &reduced);
 	rb_write_dep_row(w, &parts, 0);
 	rb_write_flags(w, RB_STEP_FINAL);
-	for (uint32_t i = 1; i < n; i++) {
-		(void)rb_write_ahead(w, rb_write_notify(w, rb_right(build, r, i), FREE, r, 1));
-		rb_write_dep(w, reduce, 0);
-	}
 }
 
 RB_SENDS_NOTHING(reduce_scatter_staged)
