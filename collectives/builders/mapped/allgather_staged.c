@@ -16,6 +16,25 @@ static struct rb_span slots(uint32_t rank)
 	return rb_span_scratch(rank, 0, RB_DEPTH);
 }
 
+/* Of two ranks each has one reader, and slots alternate. */
+static void write_pair(struct rb_writer *w, const struct rb_build *build)
+{
+	uint32_t r = build->rank, peer = rb_right(build, r, 1);
+	struct rb_span part = rb_span_part(rb_span_in(RB_SELF)), out = rb_span_out(RB_SELF);
+	struct rb_label read = { 0 };
+	uint32_t there = rb_write_ahead(w, rb_write_wait(w, peer, 0, peer, 1));
+	uint32_t staged =
+		rb_write_ahead(w, rb_write_copy(w, part, rb_staged_way(build, r, peer), r, 1));
+
+	rb_write_dep_label(w, &read, RB_DEPTH_MAPPED);
+	(void)rb_write_ahead(w, rb_write_notify(w, peer, 0, r, 1));
+	rb_write_dep(w, staged, 0);
+	(void)rb_write_copy(w, part, out, r, 1);
+	(void)rb_write_copy(w, rb_staged_way(build, peer, r), out, peer, 1);
+	rb_write_label(w, &read);
+	rb_write_dep(w, there, 0);
+}
+
 void rb_build_allgather_staged(struct rb_writer *w, const struct rb_build *build)
 {
 	uint32_t n = build->rank_count, r = build->rank;
@@ -26,6 +45,10 @@ void rb_build_allgather_staged(struct rb_writer *w, const struct rb_build *build
 	w->schedule->flags = RB_SCHEDULE_MAPPED_SCRATCH;
 	if (n == 1) {
 		(void)rb_write_copy(w, part, out, r, 1);
+		return;
+	}
+	if (n == 2) {
+		write_pair(w, build);
 		return;
 	}
 	for (uint32_t i = 1; i < n; i++) {
