@@ -191,7 +191,7 @@ ROW(RB_KIND_REDUCE_SCATTER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, UINT16_MAX, RA
 ROW(RB_KIND_REDUCE_SCATTER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, UINT16_MAX, RANKS,
     reduce_scatter_staged, "direct, through slots of scratch",
     COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2, .share = 1), CROSSED(.share = 2),
-	 .by_chunk = true),
+	 .by_chunk = true, .alternates = ANY),
     .even = true, .reductions = RB_REDUCTIONS_ONE)
 
 ROW(RB_KIND_REDUCE_SCATTER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,
@@ -221,7 +221,7 @@ ROW(RB_KIND_ALLGATHER, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, allgath
 ROW(RB_KIND_ALLGATHER, "staged", RB_SCHEDULE_MAPPED_SCRATCH, ANY, RANKS, allgather_staged,
     "direct, through slots of scratch",
     COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 4, .share = -2), CROSSED(.one = 1),
-	 .by_chunk = true),
+	 .by_chunk = true, .alternates = 2),
     .even = true)
 ROW(RB_KIND_ALLGATHER, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX - 2, RANKS,
     allgather_hierarchical, LANED, COST_GATHER_NODES, .by_node = true,
@@ -283,7 +283,7 @@ ROW(RB_KIND_ALLTOALL, "direct", RB_SCHEDULE_MAPPED_BUFFERS, ANY, RANKS, alltoall
 ROW(RB_KIND_ALLTOALL, "staged", RB_SCHEDULE_MAPPED_SCRATCH, ANY, RANKS, alltoall_staged,
     "direct, through slots of scratch",
     COST(PHASES(.one = 1), MESSAGES(.all = 2), VECTORS(.one = 2, .share = 2), CROSSED(.share = 2),
-	 .by_chunk = true),
+	 .by_chunk = true, .alternates = ANY),
     .slots_per_rank = true, .even = true)
 
 ROW(RB_KIND_ALLTOALL, "hierarchical", RB_SCHEDULE_MAPPED_BUFFERS, RB_CHANNEL_MAX, RANKS,

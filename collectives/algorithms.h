@@ -87,6 +87,9 @@ struct rb_cost { /* What the busiest rank does: choice.c makes a time of it. */
 	bool chain;    /* The last rank starts n - 1 chunks late. */
 	bool behind;   /* The others read what the busiest has written, a chunk late. */
 	bool by_chunk; /* Messages are per chunk of a block. */
+	/* On up to so many ranks its slots alternate: what it writes there, half of what crosses,
+	 * it has just read. */
+	uint32_t alternates;
 };
 
 /* How often a rank reduces one element. */

@@ -50,6 +50,14 @@
 
 /* Measured, 2 ranks, whatever a crossing took: messages go in pieces, each with its cells. */
 #define PIECES_BYTES 1.05
+/* Measured, 2 ranks, 256 KiB to 1 MiB: what the kernel copies takes so many times what follows from
+ * its copies within one rank. */
+#define ATTACHED_BYTES 1.15
+/* Likewise, 3 to 16 ranks on 2 cores, 128 to 512 KiB: a broadcast's. */
+#define ATTACHED_BROADCAST_BYTES 1.8
+
+/* Measured, 2 ranks, 2 MiB a core: slots that alternate gain most while so many vectors fit. */
+#define ALTERNATING_VECTORS 4
 
 #define ALIGN_BYTES 64        /* A cache line: no two ranks write one. */
 #define ALIGN_FROM_BYTES 4096 /* Per block; below it even shares matter more. */
@@ -203,6 +211,11 @@ struct work {
 	double bytes, chunk_bytes;         /* Of the vector, and of a chunk. */
 };
 
+static double crowd_of(const struct rb_choice_facts *facts)
+{
+	return facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
+}
+
 /* All that is done on a core. `all`: by all ranks together; 0: by each as much as the busiest. */
 static double on_core(const struct rb_choice_facts *facts, double busiest, double all)
 {
@@ -228,6 +241,17 @@ static bool goes_ahead(const struct rb_choice_facts *facts, const struct rb_algo
 {
 	return facts->ahead && a->flags & RB_SCHEDULE_MAPPED_SCRATCH && bytes <= RB_AHEAD_BYTES &&
 	       facts->rank_count <= RB_AHEAD_RANKS;
+}
+
+/* Whether what it writes for others is in the core's own cache. */
+static bool alternates(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+		       double bytes)
+{
+	double cache = facts->node.cache_bytes > 0 ? facts->node.cache_bytes : CACHE_BYTES;
+	double crowd = crowd_of(facts) > 1 ? crowd_of(facts) : 1;
+
+	return facts->rank_count <= a->cost.alternates && !goes_ahead(facts, a, bytes) &&
+	       crowd * ALTERNATING_VECTORS * bytes <= cache;
 }
 
 static struct messages messages_of(const struct rb_algorithm *a, uint32_t n, bool ahead)
@@ -271,6 +295,8 @@ static struct work work_of(const struct rb_choice_facts *facts, const struct rb_
 			     .bytes = bytes,
 			     .chunk_bytes = chunk };
 
+	if (alternates(facts, a, bytes))
+		work.crossed_bytes /= 2;
 	if (cost->by_chunk && bytes / n > chunk)
 		work.messages *= bytes / n / chunk;
 	if (cost->reach == RB_REACH_HALVES && !a->by_node) {
@@ -443,11 +469,14 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 	bool messages = !(a->flags & (MAPPED | RB_SCHEDULE_PUT));
 	double each = larger(own, least), crossed = rb_kind_reduces(a->kind) ? 0.75 : 0.5;
 
+	double attached =
+		crowded && a->kind == RB_KIND_BROADCAST ? ATTACHED_BROADCAST_BYTES : ATTACHED_BYTES;
+
 	/* One copy by the kernel from buffer to buffer, of which each end makes half: what the
 	 * sender has written crosses once more when it is reduced. */
 	if (messages && node->attach_copies > 0 && longest(facts, a, work) >= node->attach_bytes)
 		return (work->moved_bytes - 2 * work->crossed_bytes) * each +
-		       work->crossed_bytes *
+		       attached * work->crossed_bytes *
 			       larger(node->attach_copies * own + crossed * (crossing - own),
 				      least);
 	if (messages && node->message_byte_us > 0)
@@ -456,11 +485,6 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 		    work->crossed_bytes * larger(crossing, least);
 
 	return crowded ? us * flooded(facts, a, work) : us;
-}
-
-static double crowd_of(const struct rb_choice_facts *facts)
-{
-	return facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
 }
 
 /* Within a node. */

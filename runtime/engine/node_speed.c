@@ -309,7 +309,7 @@ static rubato_status alone_measure(struct probe *p, uint64_t deadline_ns, struct
 		*alone = (struct alone) { 0 };
 	else if (crowded)
 		alone->turn = turn_us();
-	if (leads && crowded) /* Who has a core is not asked for it. */
+	if (leads)
 		alone->cache = (double)rb_cache_of(rb_cpu_here());
 	if (leads)
 		attach_time(p->where->engine, alone);

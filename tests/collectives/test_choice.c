@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "collectives/algorithms.h"
+#include "collectives/build.h"
 #include "tests/check_main.h"
 #include "tests/length.h"
 
@@ -311,6 +311,48 @@ static uint32_t apart_bytes(const struct rb_choice_facts *facts)
 	return c.apart_bytes;
 }
 
+/* Where a core's cache holds IN, OUT and the slots. */
+START_TEST(slots_that_alternate_are_cheaper_while_they_fit)
+{
+	static const enum rb_kind kinds[] = { RB_KIND_ALLTOALL, RB_KIND_REDUCE_SCATTER,
+					      RB_KIND_ALLGATHER };
+	const uint64_t cache = 2 << 20, element = 4;
+
+	for (uint32_t i = 0; i < 2 * sizeof(kinds) / sizeof(kinds[0]); i++) {
+		uint32_t n = i % 2 == 0 ? 2 : 3,
+			 staged = (uint32_t)rb_algorithm_find(kinds[i / 2], "staged");
+		struct rb_choice_facts facts = node(n, true), small;
+
+		facts.cores = n;
+		small = facts;
+
+		facts.node.core_byte_us = small.node.core_byte_us = 1e-3 / 77.9;
+		facts.node.cross_byte_us = small.node.cross_byte_us = 1e-3 / 23.2;
+		facts.node.cache_bytes = (double)cache;
+		small.node.cache_bytes = 4096;
+		for (uint64_t bytes = cache / 16; bytes <= cache; bytes *= 2) {
+			bool fits =
+				4 * bytes <= cache && (n == 2 || kinds[i / 2] != RB_KIND_ALLGATHER);
+			double us = rb_predict(&facts, staged, bytes / element, element);
+			double other = rb_predict(&small, staged, bytes / element, element);
+
+			ck_assert_msg(fits ? us < 0.9 * other : us == other,
+				      "%s of %u bytes on %u ranks: %g us, %g where it does not fit",
+				      rb_kind_name(kinds[i / 2]), (uint32_t)bytes, n, us, other);
+		}
+	}
+	struct rb_choice_facts facts = node(2, true);
+
+	facts.ahead = true;
+	facts.node.cache_bytes = (double)cache;
+	uint32_t staged = (uint32_t)rb_algorithm_find(RB_KIND_ALLTOALL, "staged");
+	double ahead = rb_predict(&facts, staged, RB_AHEAD_BYTES / element, element);
+
+	facts.node.cache_bytes = 4096; /* Those of calls that go ahead do not. */
+	ck_assert_double_eq(rb_predict(&facts, staged, RB_AHEAD_BYTES / element, element), ahead);
+}
+END_TEST
+
 /* As measured on 2 cores of an Intel Xeon (family 6, model 207). */
 START_TEST(long_messages_go_by_a_kernel_that_copies_fast)
 {
@@ -609,6 +651,7 @@ int main(void)
 	tcase_add_test(tc, puts_are_for_where_they_are_good);
 	tcase_add_test(tc, messages_cost_what_was_measured);
 	tcase_add_test(tc, choices_fit_everywhere);
+	tcase_add_test(tc, slots_that_alternate_are_cheaper_while_they_fit);
 	tcase_add_test(tc, long_messages_go_by_a_kernel_that_copies_fast);
 	tcase_add_test(tc, messages_from_many_are_cheaper_where_caches_are_larger);
 	tcase_add_test(tc, an_alltoall_gains_nothing_by_scratch);

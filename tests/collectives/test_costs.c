@@ -24,6 +24,7 @@
 struct counts {
 	double phases, messages, vectors, crossed; /* Of the rank that has most. */
 	double messages_mean, vectors_mean, crossed_mean;
+	bool alternates; /* Slots of some rank do. */
 };
 
 static void schedule_build(const struct rb_algorithm *a, uint32_t rank, uint32_t n,
@@ -169,6 +170,8 @@ static struct counts count(const struct rb_algorithm *a, uint32_t n, bool ahead)
 	for (uint32_t r = 0; r < n; r++) {
 		double messages = 0, vectors = 0, between = 0;
 
+		for (uint32_t i = 0; i < schedules[r].span_count; i++)
+			c.alternates |= schedules[r].spans[i].alternates;
 		for (uint32_t i = 0; i < schedules[r].step_count; i++) {
 			const struct rb_step *step = &schedules[r].steps[i];
 			double phases = depth(schedules, depths, r, i, ahead);
@@ -238,6 +241,7 @@ static void row_agrees(const struct rb_algorithm *a, uint32_t n)
 		agree(a, n, "phases ahead", value(&cost->ahead_phases, n), ahead.phases, 0);
 		agree(a, n, "messages ahead", value(&cost->ahead_messages, n), ahead.messages, 0);
 	}
+	agree(a, n, "ranks whose slots alternate", n <= cost->alternates, c.alternates, 0);
 	agree(a, n, "phases", value(&cost->phases, n), c.phases, exact ? 0 : 0.25);
 	agree(a, n, "vectors", value(&cost->vectors, n), c.vectors, exact ? 0 : 0.5);
 	agree(a, n, "vectors in all", value_of_all(&cost->vectors_all, &cost->vectors, n),
