@@ -122,6 +122,68 @@ static void refuted(const struct rb_algorithm *a, const char *where, const char 
 	ck_assert_msg(strstr(proof.text, what) != NULL, "%s", proof.text);
 }
 
+/* An alternating span of alltoall staged, once there is room for it; else NULL. */
+static struct rb_span *build_alternating(struct rb_writer *w, const struct rb_build *build)
+{
+	algorithm(RB_KIND_ALLTOALL, "staged")->build(w, build);
+	for (uint32_t i = 0; rb_writer_fits(w) && i < w->schedule->span_count; i++)
+		if (w->schedule->spans[i].alternates)
+			return &w->schedule->spans[i];
+	return NULL;
+}
+
+static void build_odd_side_beyond(struct rb_writer *w, const struct rb_build *build)
+{
+	struct rb_span *span = build_alternating(w, build);
+
+	if (span)
+		span->odd_slot = w->schedule->scratch_slots;
+}
+
+static void build_laps_of_three(struct rb_writer *w, const struct rb_build *build)
+{
+	struct rb_span *span = build_alternating(w, build);
+
+	if (span)
+		span->depth = 3;
+}
+
+static void build_alternating_input(struct rb_writer *w, const struct rb_build *build)
+{
+	struct rb_span *span = build_alternating(w, build);
+
+	if (span)
+		span->buffer = RB_BUF_IN;
+}
+
+/* Rank 1 does not count on. */
+static void build_one_stays(struct rb_writer *w, const struct rb_build *build)
+{
+	if (!build_alternating(w, build) || build->rank != 1)
+		return;
+	for (uint32_t i = 0; i < w->schedule->span_count; i++)
+		w->schedule->spans[i] = rb_span_side(w->schedule->spans[i], false);
+}
+
+START_TEST(slots_alternate_where_they_may)
+{
+	struct rb_algorithm wrong = *algorithm(RB_KIND_ALLTOALL, "staged");
+	const char *where = "alltoall staged, 3 ranks root 0, count ";
+
+	wrong.build = build_odd_side_beyond;
+	refuted(&wrong, where, "slots 4+2 of 4");
+	wrong.build = build_laps_of_three;
+	refuted(&wrong, where, "counts laps of 3");
+	wrong.build = build_alternating_input;
+	refuted(&wrong, where, "alternates where there are no slots");
+	wrong.build = build_one_stays;
+	refuted(&wrong, where, "the schedule's head is wrong");
+	wrong = *algorithm(RB_KIND_REDUCE_SCATTERV, "staged");
+	wrong.build = algorithm(RB_KIND_REDUCE_SCATTER, "staged")->build;
+	refuted(&wrong, "reduce_scatterv staged, 3 ranks root 0, count ", "");
+}
+END_TEST
+
 START_TEST(wrong_schedules_are_named)
 {
 	struct rb_algorithm wrong = *algorithm(RB_KIND_ALLREDUCE, "flat");
@@ -224,6 +286,7 @@ int main(void)
 	tcase_set_timeout(tc, 240);
 	tcase_add_loop_test(tc, every_algorithm_is_proved, 0, (int)rb_algorithm_count);
 	tcase_add_test(tc, wrong_schedules_are_named);
+	tcase_add_test(tc, slots_alternate_where_they_may);
 	tcase_add_test(tc, a_proof_ends_at_its_limits);
 	tcase_add_test(tc, proofs_for_users);
 	return check_main("proof", tc);
