@@ -185,11 +185,11 @@ START_TEST(step_as_text)
 		&w, rb_span_in(RB_SELF),
 		rb_span_alternating(rb_span_scratch(RB_SELF, 0, 2), rb_span_scratch(3, 6, 2)), 1,
 		1);
+	ck_assert_uint_eq(s.scratch_slots, 8); /* Those of its odd side, too. */
 	(void)rb_write_copy(
 		&w, rb_span_alternating(rb_span_scratch(3, 6, 2), rb_span_scratch(RB_SELF, 0, 2)),
 		rb_span_out(RB_SELF), 1, 1);
 	ck_assert(rb_writer_fits(&w));
-	ck_assert_uint_eq(s.scratch_slots, 8); /* Those of its odd side, too. */
 	(void)rb_step_text(&s, 2, text, sizeof(text));
 	ck_assert_str_eq(text, "2 COPY blocks 1+1 from in to scratch[0+2] or @3[6]");
 	(void)rb_step_text(&s, 3, text, sizeof(text));
