@@ -6,7 +6,7 @@
  * else can map: peers know them by an id, and their puts come as pieces that the owner copies.
  * Dropped ranges are punched out of the memfd: the memory goes back to the machine, and whoever
  * gets the range next finds zeros. Once operations have failed they stay as they are: who has not
- * heard of that may be reading there.
+ * heard of that may be reading or writing there.
  */
 #include "transport/shm/shm.h"
 
