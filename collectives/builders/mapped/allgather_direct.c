@@ -17,6 +17,7 @@ void rb_build_allgather_direct(struct rb_writer *w, const struct rb_build *build
 	rb_writer_init(w, w->schedule, r, n, n);
 	w->schedule->flags = RB_SCHEDULE_MAPPED_BUFFERS;
 	struct rb_row entry = rb_write_entry(w, build, 0);
+	(void)rb_write_copy(w, rb_span_part(rb_span_in(RB_SELF)), out, r, 1);
 
 	for (uint32_t i = 1; i < n; i++) {
 		uint32_t peer = rb_right(build, r, i);
@@ -27,7 +28,6 @@ void rb_build_allgather_direct(struct rb_writer *w, const struct rb_build *build
 		rb_write_flags(w, RB_STEP_ONCE);
 		rb_write_dep(w, copy, RB_DEP_ALL);
 	}
-	(void)rb_write_copy(w, rb_span_part(rb_span_in(RB_SELF)), out, r, 1);
 	(void)rb_write_wait_all(w, build, 1, 0);
 }
 
