@@ -56,8 +56,8 @@
 /* Likewise, 3 to 16 ranks on 2 cores, 128 to 512 KiB: a broadcast's. */
 #define ATTACHED_BROADCAST_BYTES 1.8
 
-/* Measured, 2 ranks, alltoall and allgather of 32 to 128 KiB: what crosses in mapped memory takes so
- * many times what it takes in longer vectors. */
+/* Measured, 2 ranks, alltoall and allgather of 32 to 128 KiB: what crosses in mapped memory takes
+ * so many times what it takes in longer vectors. */
 #define SHORT_CROSSING 1.4
 #define SHORT_BYTES (128u << 10)
 

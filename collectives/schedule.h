@@ -94,10 +94,10 @@ enum rb_step_kind {
  * be touched. Left out when the ranks have just exchanged addresses, which does the same. */
 #define RB_STEP_ENTRY 4u
 /* AHEAD, of a COPY out of its own buffer into its own scratch (if that alternates, its even side),
- * and of NOTIFY and WAIT that say that a slot is full for the first time, or free again. Such copies
- * may be done before the ranks meet, where slots are of another set than those of the call before.
- * Left out when all have told each other, with the addresses, that they did. In schedules of one
- * iteration only. */
+ * and of NOTIFY and WAIT that say that a slot is full for the first time, or free again. Such
+ * copies may be done before the ranks meet, where slots are of another set than those of the call
+ * before. Left out when all have told each other, with the addresses, that they did. In schedules
+ * of one iteration only. */
 #define RB_STEP_AHEAD 32u
 /* OUT: the range is one of OUT's blocks, where their lengths are not IN's
  * (rb_layout.out_lengths). */

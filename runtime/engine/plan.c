@@ -334,10 +334,12 @@ static bool straight_work(const struct rb_plan *plan, const struct rb_step *step
 {
 	const struct rb_span *spans = plan->schedule.spans;
 	bool own = (step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE) &&
-		   !(step->flags & RB_STEP_DEVICE) && spans[step->to].rank == RB_SELF;
+		   !(step->flags & RB_STEP_DEVICE) && spans[step->to].rank == RB_SELF &&
+		   !spans[step->to].alternates;
 
 	for (uint32_t i = 0; i < step->from_count; i++)
-		own = own && spans[step->from + i].rank == RB_SELF;
+		own = own && spans[step->from + i].rank == RB_SELF &&
+		      !spans[step->from + i].alternates;
 	return own && step->from_count <= RB_STRAIGHT_OPERANDS &&
 	       bytes * step->from_count <= RB_STRAIGHT_BYTES;
 }

@@ -3,9 +3,9 @@
  * part, chunk by chunk, into slots of mapped scratch, and the others copy it out of them. So a part
  * is copied once, and read by all; a message would copy it once for each.
  *
- * Nobody says that a slot is free again. Of two ranks slots alternate. Of more, the word of a rank's
- * own chunk c says so of what it has read of chunk c - LAG, and a chunk takes its slot when the
- * others' words of chunk c - LAG are there. Parts are all equally long.
+ * Nobody says that a slot is free again. Of two ranks slots alternate. Of more, the word of a
+ * rank's own chunk c says so of what it has read of chunk c - LAG, and a chunk takes its slot when
+ * the others' words of chunk c - LAG are there. Parts are all equally long.
  */
 #include "collectives/builders/builders.h"
 

@@ -144,6 +144,8 @@ static rubato_status rank_main(rubato_comm *comm, void *arg)
 		err = rubato_set_algorithm(comm, names[i], "staged");
 	for (uint32_t i = 0; i < 3 && err == RUBATO_OK; i++)
 		err = operations_run(comm, all, &rng, &own);
+	if (err != RUBATO_OK) /* So that the others end, too. */
+		(void)rubato_abort(comm);
 	free(all);
 	return err;
 }
