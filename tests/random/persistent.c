@@ -4,6 +4,7 @@
  */
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "random.h"
@@ -59,7 +60,6 @@ static void create(struct place *place, struct operation *o)
 
 	*o = (struct operation) { 0 };
 	call_draw(place, &o->call, true);
-	o->call.feedback = place->feedback;
 	call_make(place, &o->call);
 	call_say(place, &o->call, "op_");
 	status = made(place->comm, &o->call, &o->op);
@@ -223,6 +223,31 @@ void step_persistent(struct place *place)
 		change_some(place, FINISH, set);
 	else
 		change_some(place, RELEASE, set & below(&place->common, 1u << OPS));
+}
+
+/* Started again as soon as it is over: a rank that looks at results is behind others. */
+void turns_run(struct place *place)
+{
+	struct operation *o = malloc(sizeof(*o));
+	uint32_t turns = 2 + below(&place->common, 8);
+	bool looks = one_in(&place->own, 2);
+
+	if (o == NULL)
+		fail(place, "no memory");
+	create(place, o);
+	for (uint32_t turn = 0; turn < turns; turn++) {
+		o->call.key = next_key(place);
+		call_fill(place, &o->call);
+		must(place, rubato_start(o->op));
+		must(place, rubato_wait(o->op, RUBATO_TIMEOUT_DEFAULT));
+		if (looks || turn + 1 == turns)
+			call_check(place, &o->call);
+		o->turns++;
+	}
+	place->done[DONE_OTHER(STARTED_AGAIN)] += turns - 1;
+	rubato_op_free(o->op);
+	call_free(place, &o->call);
+	free(o);
 }
 
 void operations_end(struct place *place)

@@ -124,7 +124,7 @@ struct call {
 	uint64_t count, key; /* `key`: which values. */
 	bool odd;            /* NaN, infinities and -0 are among them. */
 	bool symmetric;      /* Of alltoallv: both ways as much. */
-	bool in_place, feedback;
+	bool in_place;
 	struct blocks in_blocks, out_blocks;
 	struct piece in_pieces[RANKS_MAX], out_pieces[RANKS_MAX];
 	uint32_t in_piece_count, out_piece_count;
@@ -230,6 +230,7 @@ const char *kind_name(enum kind kind);
 void step_call(struct place *place);
 void held_check(struct place *place);
 void step_persistent(struct place *place);
+void turns_run(struct place *place);
 void operations_end(struct place *place);
 /* Waits in one of many ways. */
 void await(struct place *place, rubato_op *op);

@@ -38,8 +38,11 @@ static void force(struct place *place)
 	for (uint32_t kind = 0; kind < HELPED; kind++)
 		if (strcmp(kind_name((enum kind)kind), operation) == 0)
 			place->wanted = (enum kind)kind;
-	for (uint32_t i = 0; i < 3 && place->wanted != KINDS; i++)
+	if (place->wanted != KINDS) {
 		step_call(place);
+		step_call(place);
+		turns_run(place);
+	}
 	place->wanted = KINDS;
 }
 
