@@ -2,7 +2,8 @@
  * allgather_direct.c -- in mapped memory: every rank copies the others' parts out of their IN, as
  * each says that it may, and tells them when it has. Read, and not written to the others' OUT: a
  * part was written by its owner just now, so it is its cache that gives it, and what is written
- * here is what this rank has had in its own.
+ * here is what this rank has had in its own. Its own part comes first: after the others' all took a
+ * quarter to a half longer on two ranks (docs/performance.md, "Plain buffers").
  *
  * allgatherv's ranks know of a peer's memory only the block that is theirs, in its OUT: there every
  * rank copies its part into everybody's.
