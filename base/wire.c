@@ -7,9 +7,10 @@
 const char *rb_kind_name(enum rb_kind kind)
 {
 	static const char *const names[RB_KIND_COUNT] = {
-		"none",      "barrier",  "broadcast", "reduce",   "allreduce",  "reduce_scatter",
-		"allgather", "gather",   "scatter",   "alltoall", "allgatherv", "reduce_scatterv",
-		"alltoallv", "sendrecv", "split",     "finalize", "control",
+		"none",           "barrier",         "broadcast", "reduce",   "allreduce",
+		"reduce_scatter", "allgather",       "gather",    "scatter",  "alltoall",
+		"allgatherv",     "reduce_scatterv", "alltoallv", "sendrecv", "split",
+		"finalize",       "control",         "lagged",    "partial",
 	};
 
 	return (unsigned)kind < RB_KIND_COUNT ? names[kind] : "unknown";

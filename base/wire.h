@@ -30,8 +30,10 @@ enum rb_kind {
 	RB_KIND_SPLIT,
 	RB_KIND_FINALIZE,
 	RB_KIND_CONTROL, /* The library's own: buffer tables, goodbyes, protocol machines. */
+	RB_KIND_LAGGED,  /* Where one is made; likewise. */
+	RB_KIND_PARTIAL,
 };
-#define RB_KIND_COUNT 17
+#define RB_KIND_COUNT 19
 const char *rb_kind_name(enum rb_kind kind);
 /* Of those that users name (not SENDRECV and what comes after it); RB_KIND_NONE: there is none. */
 enum rb_kind rb_kind_find(const char *name);

@@ -892,8 +892,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_prove(const char *operation, co
 						       uint64_t timeout_ns, char *text,
 						       size_t text_bytes);
 
-/* Forces an algorithm by name for one kind of operation ("allreduce", "ring"); "auto" undoes it.
- * Collective in the sense that all ranks must say the same, between operations. */
+/* Forces an algorithm by name for one kind of operation ("allreduce", "ring") that the application
+ * itself calls; "auto" undoes it. All ranks must say the same, between operations. */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_set_algorithm(rubato_comm *comm,
 							       const char *operation,
 							       const char *algorithm);

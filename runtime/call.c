@@ -168,6 +168,19 @@ rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, 
 	return err == RUBATO_OK || text[0] == '\0' ? err : RB_FAIL(err, "%s", text);
 }
 
+rubato_status rb_call_gather(rubato_comm *comm, enum rb_kind named, const void *words, void *all,
+			     uint64_t count, uint64_t *number)
+{
+	const struct rb_call call = { .kind = RB_KIND_ALLGATHER,
+				      .in = words,
+				      .out = all,
+				      .count = count,
+				      .type = RUBATO_INT64,
+				      .named = named };
+
+	return rb_call_collective(comm, &call, number);
+}
+
 /* ---- Persistent operations ---- */
 
 static rubato_status op_join(struct rubato_op *op)

@@ -12,6 +12,10 @@
  * the same on every rank; NULL: of no interest. */
 RB_NODISCARD rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call,
 					      uint64_t *number);
+/* The library's own allgather, within what the application knows as `named`: `count` words of each
+ * rank. As all that are named so it goes by no algorithm that the application has forced. */
+RB_NODISCARD rubato_status rb_call_gather(rubato_comm *comm, enum rb_kind named, const void *words,
+					  void *all, uint64_t count, uint64_t *number);
 /* A blocking send or receive: at once, or by an operation. */
 RB_NODISCARD rubato_status rb_call_message(rubato_comm *comm, const struct rb_call *call,
 					   uint32_t user_tag, bool sending);

@@ -30,6 +30,7 @@ struct rb_memo { /* A choice made before: the cost model takes longer than a sma
 	uint64_t count;
 	uint8_t kind, element_bytes; /* Kind 0: empty. */
 	bool coded;
+	int forced; /* Index of an algorithm, or -1. */
 	struct rb_choice choice;
 };
 

@@ -117,7 +117,8 @@ struct rb_call { /* What distinguishes one public rb_call from another. */
 	rubato_type type;
 	rubato_operator op;
 	uint32_t root;
-	enum rb_kind named;    /* What it is to the caller, where that is not `kind`. */
+	/* What it is to the application, where the library calls it for that: rb_call_gather. */
+	enum rb_kind named;
 	struct rb_shape shape; /* Of uneven blocks. */
 	/* Of a persistent allreduce that is helped; the operation's from then on, also if making it
 	 * fails. */
@@ -136,7 +137,7 @@ struct rubato_op {
 	struct rb_shape shape; /* Until it is prepared. */
 	uint32_t root;         /* SENDRECV: the peer. */
 	uint32_t user_tag;
-	enum rb_kind named; /* In the signature, where it is not `kind`. */
+	enum rb_kind named; /* The library's own: its kind in the signature; else NONE. */
 	bool sending, persistent;
 	bool at_once; /* Persistent: struct rb_prepared's. */
 	/* How it is done. */

@@ -52,20 +52,23 @@ static rubato_status choice_get(struct rubato_op *op)
 	struct rubato_comm *comm = op->comm;
 	uint8_t element_bytes = rb_op_element_bytes(op);
 	bool coded = rb_op_coded(op);
+	int forced = op->named == RB_KIND_NONE ? comm->choices.forced[op->kind] : -1;
 	/* No rank knows the counts of the others' alltoallv. */
 	uint64_t count = op->kind == RB_KIND_ALLTOALLV ? 0 : op->count;
 	uint64_t hash = rb_mix(count * 64 + (uint64_t)op->kind * 16 + element_bytes + coded);
 	struct rb_memo *memo = &comm->choices.memos[hash & (RB_MEMO_COUNT - 1)];
 
 	if (memo->kind != (uint8_t)op->kind || memo->count != count ||
-	    memo->element_bytes != element_bytes || memo->coded != coded) {
+	    memo->element_bytes != element_bytes || memo->coded != coded ||
+	    memo->forced != forced) {
 		struct rb_choice_facts facts = comm->choices.facts;
 
 		facts.coded = coded;
 		memo->kind = 0;
 		RB_TRY(rb_choose(&facts, op->kind,
 				 rb_plan_total(op->kind, count, comm->engine.rank_count),
-				 element_bytes, comm->choices.forced[op->kind], &memo->choice));
+				 element_bytes, forced, &memo->choice));
+		memo->forced = forced;
 		memo->count = count;
 		memo->element_bytes = element_bytes;
 		memo->coded = coded;

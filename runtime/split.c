@@ -377,20 +377,6 @@ static rubato_status group_open(struct rubato_comm *parent, struct group *g, rub
 	return err == RUBATO_OK ? RUBATO_OK : open_failed(parent, err, members, parents);
 }
 
-/* The first step, a collective as any other: everybody's color and key. */
-static rubato_status words_gather(rubato_comm *comm, const int64_t *in, int64_t *out,
-				  uint64_t *number)
-{
-	const struct rb_call call = { .kind = RB_KIND_ALLGATHER,
-				      .in = in,
-				      .out = out,
-				      .count = WORDS,
-				      .type = RUBATO_INT64,
-				      .named = RB_KIND_SPLIT };
-
-	return rb_call_collective(comm, &call, number);
-}
-
 rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubato_comm **out)
 {
 	int64_t mine[WORDS] = { color, key }, *all;
@@ -406,7 +392,7 @@ rubato_status rubato_split(rubato_comm *comm, uint32_t color, int32_t key, rubat
 		return rb_notice_memory_outside(&comm->engine, RB_FAIL(RUBATO_ERR_MEMORY,
 								       "split: table of %u ranks",
 								       comm->engine.rank_count));
-	err = words_gather(comm, mine, all, &number);
+	err = rb_call_gather(comm, RB_KIND_SPLIT, mine, all, WORDS, &number);
 	if (err == RUBATO_OK && color != RUBATO_COLOR_NONE)
 		err = group_new(comm, all, color, number, &group);
 	free(all);

@@ -18,7 +18,7 @@
 #include "base/hollow.h"
 #include "base/limits.h"
 #include "rubato_cuda.h"
-#include "runtime/comm.h"
+#include "runtime/call.h"
 #include "runtime/devices/device_copy.h"
 #include "runtime/devices/devices.h"
 
@@ -119,7 +119,7 @@ static rubato_status agree(const struct rubato_lagged *l, uint32_t lag, rubato_s
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	if (all == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "lagged: settings of %u ranks", n);
-	err = rubato_allgather(l->comm, words, all, WORDS, RUBATO_INT64);
+	err = rb_call_gather(l->comm, RB_KIND_LAGGED, words, all, WORDS, NULL);
 	for (uint32_t r = 0; mine == RUBATO_OK && err == RUBATO_OK && r < n; r++)
 		err = words_compare(l->comm, words, all + (size_t)r * WORDS, r);
 	free(all);
@@ -144,6 +144,14 @@ static void vector_free(struct rubato_lagged *l, void *vector)
 
 static rubato_status slot_make(struct rubato_lagged *l, struct slot *slot)
 {
+	const struct rb_call weight = { .kind = RB_KIND_ALLREDUCE,
+					.in = &slot->weights[0],
+					.out = &slot->weights[1],
+					.count = 1,
+					.type = RUBATO_INT64,
+					.op = RUBATO_SUM,
+					.named = RB_KIND_LAGGED };
+
 	slot->clean = true;
 	RB_TRY(vector_make(l, &slot->in));
 	if (rb_hollow(slot->in))
@@ -151,8 +159,7 @@ static rubato_status slot_make(struct rubato_lagged *l, struct slot *slot)
 	RB_TRY(vector_make(l, &slot->out));
 	RB_TRY(rubato_op_allreduce(l->comm, slot->in, slot->out, l->count, l->type, RUBATO_SUM,
 				   &slot->data));
-	return rubato_op_allreduce(l->comm, &slot->weights[0], &slot->weights[1], 1, RUBATO_INT64,
-				   RUBATO_SUM, &slot->weight);
+	return rb_call_create(l->comm, &weight, 0, false, &slot->weight);
 }
 
 static rubato_status device_find(struct rubato_lagged *l)

@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "collectives/reduce/identity.h"
 #include "rubato_cuda.h"
+#include "runtime/call.h"
 #include "runtime/engine/absent.h"
 #include "runtime/op_prepare.h"
 #include "runtime/relaxed/partial.h"
@@ -564,7 +565,7 @@ static rubato_status all_agree(struct rubato_partial *p, rubato_status mine, uin
 {
 	int64_t status = mine, *each = (int64_t *)all;
 
-	RB_TRY(rubato_allgather(p->comm, &status, each, 1, RUBATO_INT64));
+	RB_TRY(rb_call_gather(p->comm, RB_KIND_PARTIAL, &status, each, 1, NULL));
 	for (uint32_t r = 0; r < p->comm->engine.rank_count; r++)
 		if (each[r] != RUBATO_OK)
 			return RB_FAIL((rubato_status)each[r],
@@ -617,7 +618,7 @@ static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t 
 	mine = words_make(p, words);
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	rb_engine_leave(engine);
-	err = rubato_allgather(p->comm, words, all, WORDS, RUBATO_INT64);
+	err = rb_call_gather(p->comm, RB_KIND_PARTIAL, words, all, WORDS, NULL);
 	if (mine != RUBATO_OK)
 		return RB_FAIL(mine, "%s", text);
 	RB_TRY(err);

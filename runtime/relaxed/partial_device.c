@@ -16,6 +16,7 @@
 #include "base/hollow.h"
 #include "base/log.h"
 #include "collectives/reduce/identity.h"
+#include "runtime/call.h"
 #include "runtime/devices/devices.h"
 #include "runtime/relaxed/partial.h"
 
@@ -357,11 +358,11 @@ static rubato_status bases_agree(struct rubato_partial *p, uint64_t *words, bool
 	rb_engine_enter(engine);
 	address_write(p, &own);
 	rb_engine_leave(engine);
-	RB_TRY(rubato_allgather(p->comm, &own, words, ADDRESS_WORDS, RUBATO_INT64));
+	RB_TRY(rb_call_gather(p->comm, RB_KIND_PARTIAL, &own, words, ADDRESS_WORDS, NULL));
 	rb_engine_enter(engine);
 	mine = bases_open(p, all);
 	rb_engine_leave(engine);
-	RB_TRY(rubato_allgather(p->comm, &mine, words, 1, RUBATO_INT64));
+	RB_TRY(rb_call_gather(p->comm, RB_KIND_PARTIAL, &mine, words, 1, NULL));
 	*here = true;
 	for (uint32_t r = 0; r < n; r++)
 		*here = *here && words[r] == 1;
