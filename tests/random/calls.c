@@ -517,7 +517,7 @@ void step_call(struct place *place)
 	call_fill(place, call);
 	call_say(place, call, "");
 	status = blocking(place->comm, call);
-	if (unsupported(place, status))
+	if (unsupported(place, call->kind, status))
 		status = blocking(place->comm, call);
 	must(place, status);
 	place->done[call->kind]++;

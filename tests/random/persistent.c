@@ -63,7 +63,7 @@ static void create(struct place *place, struct operation *o)
 	call_make(place, &o->call);
 	call_say(place, &o->call, "op_");
 	status = made(place->comm, &o->call, &o->op);
-	if (unsupported(place, status))
+	if (unsupported(place, o->call.kind, status))
 		status = made(place->comm, &o->call, &o->op);
 	must(place, status);
 	place->done[KINDS + o->call.kind]++;

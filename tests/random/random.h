@@ -238,8 +238,9 @@ void step_messages(struct place *place);
 void parcels_end(struct place *place);
 void step_cancel(struct place *place);
 void step_settings(struct place *place);
-/* Whether it was: an algorithm that was forced cannot run here. On all ranks; none is then. */
-bool unsupported(struct place *place, rubato_status status);
+/* Whether it was: an algorithm that was forced for this kind cannot run here. On all ranks; none is
+ * then, and those of other kinds stay. */
+bool unsupported(struct place *place, enum kind kind, rubato_status status);
 void step_memory(struct place *place);
 void step_refused(struct place *place);
 void step_look(struct place *place);

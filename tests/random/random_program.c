@@ -170,7 +170,6 @@ static void split(struct program *program, uint32_t from, uint32_t slot)
 	uint32_t colors[RANKS_MAX], color, number, members;
 	int32_t keys[RANKS_MAX];
 	rubato_comm *child = NULL;
-	rubato_status status;
 	uint64_t seed;
 
 	child_end(program, slot);
@@ -184,10 +183,7 @@ static void split(struct program *program, uint32_t from, uint32_t slot)
 	}
 	color = colors[place->rank];
 	doing(place, "rubato_split color %u key %d", color, keys[place->rank]);
-	status = rubato_split(place->comm, color, keys[place->rank], &child);
-	if (unsupported(place, status))
-		status = rubato_split(place->comm, color, keys[place->rank], &child);
-	must(place, status);
+	must(place, rubato_split(place->comm, color, keys[place->rank], &child));
 	count(place, from == 0 ? SPLIT : SPLIT_OFF_CHILD);
 	if (color == RUBATO_COLOR_NONE) {
 		if (child != NULL)

@@ -99,7 +99,7 @@ void step_lagged(struct place *place)
 	doing(place, "lagged count %" PRIu64 " lag %u begins %u", lag.call.count, late, begins);
 	status = rubato_lagged_create(place->comm, lag.call.count, lag.call.type, RUBATO_SUM, late,
 				      &lag.lagged);
-	if (unsupported(place, status))
+	if (unsupported(place, ALLREDUCE, status))
 		status = rubato_lagged_create(place->comm, lag.call.count, lag.call.type,
 					      RUBATO_SUM, late, &lag.lagged);
 	must(place, status);
@@ -281,7 +281,7 @@ void step_partial(struct place *place)
 	      rubato_operator_name(rounds.call.op), rounds.call.count, steps);
 	status = rubato_partial_create(place->comm, rounds.call.count, RUBATO_INT64, rounds.call.op,
 				       &options, &rounds.partial);
-	if (unsupported(place, status))
+	if (unsupported(place, ALLREDUCE, status))
 		status = rubato_partial_create(place->comm, rounds.call.count, RUBATO_INT64,
 					       rounds.call.op, &options, &rounds.partial);
 	must(place, status);

@@ -46,12 +46,13 @@ static void force(struct place *place)
 	place->wanted = KINDS;
 }
 
-bool unsupported(struct place *place, rubato_status status)
+bool unsupported(struct place *place, enum kind kind, rubato_status status)
 {
+	const char *operation = kind_name(kind == HELPED ? ALLREDUCE : kind);
+
 	if (status != RUBATO_ERR_UNSUPPORTED)
 		return false;
-	for (uint32_t i = 0; rubato_operation_name(i) != NULL; i++)
-		must(place, rubato_set_algorithm(place->comm, rubato_operation_name(i), "auto"));
+	must(place, rubato_set_algorithm(place->comm, operation, "auto"));
 	count(place, UNSUPPORTED);
 	return true;
 }
