@@ -17,14 +17,19 @@ del sys.argv[1:]
 
 RANKS = (2, 4, 3, 1, 2, 5, 6, 2, 3)  # Of two, much goes ways of its own.
 STEPS = 150
-SEEDS = {"short": 25, "threads": 25, "interpreted": 25, "long": 1000}
+FEW = range(1, 126, 5)  # All ranks, all settings.
+# LeakSanitizer died once at the end of a job over UCX ("Tracer caught signal 11"), and could not be
+# brought to it again in 590 jobs: what it cannot read there is not known.
+LEAVE_LEAKS = {}
+if "ASAN_OPTIONS" in os.environ:
+    LEAVE_LEAKS["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":detect_leaks=0"
 SETTINGS = [
     {},
     {"RUBATO_CHUNK": "256"},
     {"RUBATO_BACKGROUND": "0"},
     {"RUBATO_CACHE": "2", "RUBATO_CHUNK": "4K"},
     {"RUBATO_ATTACH": "never", "RUBATO_MEASURE": "0"},
-    *({"RUBATO_TRANSPORT": network} for network in NETWORKS),
+    *({"RUBATO_TRANSPORT": network, **LEAVE_LEAKS} for network in NETWORKS),
 ]
 # Whether a message is still there when it is cancelled, time says, and so what comes after it.
 SOMETIMES = {"send_cancelled", *([] if NETWORKS else ["unsupported"])}
@@ -36,7 +41,9 @@ def seeds():
     one, span = os.environ.get("TEST_SEED"), os.environ.get("SEEDS")
     text = f"{one}:1" if one is not None else span
     if text is None:
-        return range(1, 1 + SEEDS.get(os.environ.get("TEST_LENGTH"), 100)), False
+        length = os.environ.get("TEST_LENGTH", "")
+        few = length in ("short", "threads", "interpreted")
+        return FEW if few else range(1, 1001 if length == "long" else 101), False
     if not re.fullmatch(r"\d+:[1-9]\d*", text):
         sys.exit(f"SEEDS takes FIRST:COUNT, not '{text}'")
     first, count = map(int, text.split(":"))
