@@ -880,11 +880,11 @@ RUBATO_API const char *rubato_algorithm_name(const char *operation, uint32_t ind
  * That is of the algorithm, not of what executes it. Needs no communicator; local. `node_of`: per
  * rank the number of its node, less than `ranks`, whose ranks map each other's memory; NULL: all
  * are on one. `root`: one, or RUBATO_PROVE_ROOTS_ALL; of an algorithm for a late rank, that one;
- * ignored where there is none. `count`: elements of the whole vector; 0: several counts. Proofs of
- * many ranks are long: timeout_ns (RUBATO_TIMEOUT_DEFAULT: 60 s). `text` (1 KiB is enough) gets
- * what was shown, in sentences. Errors: INTERNAL (it is wrong: `text` and rubato_error_text() name
- * rank and step), ARGUMENT, TIMEOUT, MEMORY, UNSUPPORTED (the proof would need more than some 3
- * GiB).
+ * ignored where there is none. `count`: elements of the whole vector, a multiple of `ranks` where
+ * the algorithm takes equally long blocks only; 0: several counts. Proofs of many ranks are long:
+ * timeout_ns (RUBATO_TIMEOUT_DEFAULT: 60 s). `text` (1 KiB is enough) gets what was shown, in
+ * sentences. Errors: INTERNAL (it is wrong: `text` and rubato_error_text() name rank and step),
+ * ARGUMENT, TIMEOUT, MEMORY, UNSUPPORTED (the proof would need more than some 3 GiB).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_prove(const char *operation, const char *algorithm,
 						       uint32_t ranks, const uint32_t *node_of,

@@ -82,6 +82,13 @@ static rubato_status prove_joint(struct prover *p, uint64_t count)
 
 	if (a->kind == RB_KIND_BARRIER)
 		return prove_even(p, 0, 1);
+	/* An alltoallv's count bounds its blocks; of the even ones a rest may be left. */
+	if (a->kind != RB_KIND_ALLTOALLV && rb_joint_wants_even(p->joint) &&
+	    count % p->joint->rank_count != 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "%s %s takes blocks that are equally long: %" PRIu64
+			       " elements are no multiple of %u ranks",
+			       rb_kind_name(a->kind), a->name, count, p->joint->rank_count);
 	RB_TRY(prove_even(p, most, chunk));
 	RB_TRY(prove_even(p, most, most)); /* One chunk. */
 	if (count == 0) {

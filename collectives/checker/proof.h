@@ -27,7 +27,8 @@ struct rb_proof_case {
 	const struct rb_nodes *nodes; /* NULL: all ranks are on one. */
 };
 
-/* `limits` may be NULL. Errors: MEMORY, UNSUPPORTED, TIMEOUT: checker.h. */
+/* `limits` may be NULL. Errors: ARGUMENT (the count cannot be cut as the algorithm wants it), and
+ * MEMORY, UNSUPPORTED, TIMEOUT: checker.h. */
 RB_NODISCARD rubato_status rb_prove(const struct rb_proof_case *what,
 				    const struct rb_check_limits *limits, struct rb_proof *proof);
 

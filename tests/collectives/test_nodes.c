@@ -121,7 +121,7 @@ START_TEST(algorithms_are_right_on_any_nodes)
 			make(&nodes, placements[i].sizes, placements[i].count, cyclic);
 			prove(a, &nodes, 0);
 			if (!test_is_interpreted()) /* More of the same steps. */
-				prove(a, &nodes, 1000003);
+				prove(a, &nodes, 1000003 * nodes.rank_count);
 		}
 	}
 	uint32_t each = test_length() == TEST_SHORT ? 1 : 8;

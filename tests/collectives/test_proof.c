@@ -42,7 +42,7 @@ START_TEST(every_algorithm_is_proved)
 		ck_assert_uint_ge(proof.cases, a->kind == RB_KIND_BARRIER ? 2 : least);
 		ck_assert_ptr_nonnull(strstr(proof.text, " is proved on "));
 		ck_assert_uint_lt(strlen(proof.text), sizeof(proof.text) - 1);
-		ck_assert_int_eq(prove(a, n, n - 1, 1000003, NULL, &proof), RUBATO_OK);
+		ck_assert_int_eq(prove(a, n, n - 1, 1000003 * n, NULL, &proof), RUBATO_OK);
 		ck_assert_msg(proof.proved, "%s", proof.text);
 	}
 }
@@ -208,6 +208,35 @@ START_TEST(wrong_schedules_are_named)
 }
 END_TEST
 
+/* A count that leaves a rest is proved, or refused: nothing else is proved instead. */
+START_TEST(the_count_that_was_asked_is_proved)
+{
+	uint32_t refusals = 0;
+
+	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
+		const struct rb_algorithm *a = &rb_algorithms[i];
+		bool even = a->even || a->kind == RB_KIND_ALLTOALL;
+		struct rb_proof proof;
+		rubato_status got;
+
+		if (a->rank_max < 3)
+			continue;
+		got = prove(a, 3, 0, 100, NULL, &proof);
+		ck_assert_msg(got == RUBATO_OK || got == RUBATO_ERR_ARGUMENT, "%s",
+			      rubato_error_text());
+		ck_assert_msg(!even || got != RUBATO_OK, "%s %s", rb_kind_name(a->kind), a->name);
+		refusals += got != RUBATO_OK;
+		if (got != RUBATO_OK)
+			ck_assert_ptr_nonnull(strstr(rubato_error_text(),
+						     "100 elements are no multiple of 3 ranks"));
+		ck_assert_int_eq(prove(a, 3, 0, 99, NULL, &proof), RUBATO_OK);
+		ck_assert_msg(proof.proved, "%s", proof.text);
+	}
+	ck_assert_uint_gt(refusals, 4);
+	ck_assert_uint_lt(refusals, rb_algorithm_count / 2);
+}
+END_TEST
+
 /* ---- Limits ---- */
 
 static bool stop_at_third(void *arg)
@@ -288,6 +317,7 @@ int main(void)
 	tcase_add_loop_test(tc, every_algorithm_is_proved, 0, (int)rb_algorithm_count);
 	tcase_add_test(tc, wrong_schedules_are_named);
 	tcase_add_test(tc, slots_alternate_where_they_may);
+	tcase_add_test(tc, the_count_that_was_asked_is_proved);
 	tcase_add_test(tc, a_proof_ends_at_its_limits);
 	tcase_add_test(tc, proofs_for_users);
 	return check_main("proof", tc);

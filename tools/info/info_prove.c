@@ -63,7 +63,7 @@ static rubato_status prove_one(struct info *info, const char *algorithm, json_t 
 		(void)fprintf(info->text, "  %-26s %s\n", algorithm,
 			      status == RUBATO_OK             ? "proved"
 			      : status == RUBATO_ERR_INTERNAL ? "WRONG"
-			      : status == RUBATO_ERR_ARGUMENT ? "not for these ranks"
+			      : status == RUBATO_ERR_ARGUMENT ? "not for these"
 							      : "not known");
 		print_wrapped(info->text, text);
 		(void)fflush(info->text); /* The next one may take its time. */
