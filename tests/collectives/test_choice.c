@@ -163,7 +163,7 @@ START_TEST(two_ranks_apart_exchange)
 	for (uint64_t bytes = 8; bytes <= 512 << 10; bytes *= 2)
 		ck_assert_str_eq(name_of(node(2, false), RB_KIND_ALLREDUCE, bytes, false),
 				 "recursive_doubling");
-	ck_assert_str_eq(name_of(node(2, false), RB_KIND_ALLREDUCE, 1 << 20, false), "ring");
+	ck_assert_str_eq(name_of(node(2, false), RB_KIND_ALLREDUCE, 544 << 10, false), "ring");
 	ck_assert_str_eq(name_of(node(3, false), RB_KIND_ALLREDUCE, 512 << 10, false), "ring");
 	ck_assert_str_eq(name_of(node(2, true), RB_KIND_ALLREDUCE, 512 << 10, false), "direct");
 }
@@ -393,6 +393,99 @@ static struct rb_choice_facts crowded(uint32_t ranks)
 	return facts;
 }
 
+/* Machines on which two algorithms take the same time somewhere between two lengths. */
+enum machine {
+	TWO_CORES,
+	CORE_EACH,
+	DEAR_MESSAGES, /* On two cores, as long ones were measured there. */
+	ATTACHING,     /* On two cores whose kernel copies from buffer to buffer. */
+};
+
+static struct rb_choice_facts machine_facts(enum machine machine, uint32_t ranks)
+{
+	struct rb_choice_facts facts = machine == ATTACHING ? crowded(ranks) : node(ranks, true);
+
+	facts.ahead = false;
+	if (machine == CORE_EACH)
+		facts.cores = ranks;
+	if (machine == DEAR_MESSAGES)
+		facts.node.message_byte_us = 1e-3 / 16.4;
+	if (machine == ATTACHING) {
+		facts.node.attach_bytes = 131072;
+		facts.node.attach_copies = 2.4;
+	}
+	return facts;
+}
+
+/* The lengths of a row are a tenth apart: a constant that is that much larger or smaller has the
+ * same algorithm at both. Which constant, stands beside it. */
+START_TEST(curves_cross_where_they_do)
+{
+	static const struct {
+		enum machine machine;
+		uint32_t ranks;
+		enum rb_kind kind;
+		bool plain;
+		uint64_t below, above;
+		const char *names[2];
+	} rows[] = {
+		/* CROSSING_US */
+		{ TWO_CORES, 2, RB_KIND_REDUCE_SCATTER, false, 23296, 25984, { "flat", "direct" } },
+		/* BYTE_US */
+		{ TWO_CORES, 4, RB_KIND_REDUCE, false, 83200, 92672, { "flat", "direct" } },
+		/* PHASE_US, HALVES_BYTES */
+		{ CORE_EACH,
+		  8,
+		  RB_KIND_ALLREDUCE,
+		  false,
+		  8512,
+		  9472,
+		  { "recursive_doubling", "recursive_halving_doubling" } },
+		/* TURN_US */
+		{ TWO_CORES,
+		  4,
+		  RB_KIND_ALLREDUCE,
+		  false,
+		  11136,
+		  12416,
+		  { "flat", "recursive_doubling" } },
+		/* MESSAGE_US, MAPPED_MESSAGES */
+		{ CORE_EACH, 8, RB_KIND_REDUCE, false, 34240, 38144, { "binomial", "direct" } },
+		/* EXCHANGE_PHASES */
+		{ TWO_CORES, 3, RB_KIND_BROADCAST, false, 129600, 144384, { "flat", "direct" } },
+		/* ALTERNATING_VECTORS, CACHE_BYTES */
+		{ TWO_CORES, 3, RB_KIND_ALLTOALL, true, 164160, 182912, { "staged", "flat" } },
+		/* FLOOD_CACHES: smaller, larger */
+		{ TWO_CORES, 4, RB_KIND_ALLGATHERV, true, 150272, 167360, { "flat", "ring" } },
+		{ TWO_CORES, 8, RB_KIND_ALLGATHERV, true, 159424, 177600, { "flat", "ring" } },
+		/* SHORT_CROSSING */
+		{ CORE_EACH, 3, RB_KIND_ALLGATHER, false, 78400, 87360, { "flat", "direct" } },
+		/* SHORT_BYTES */
+		{ CORE_EACH, 8, RB_KIND_ALLTOALL, false, 125824, 140160, { "flat", "direct" } },
+		/* PIECES_BYTES */
+		{ DEAR_MESSAGES, 4, RB_KIND_REDUCE, false, 71744, 79936, { "flat", "direct" } },
+		/* ATTACHED_BYTES */
+		{ ATTACHING, 16, RB_KIND_REDUCE, false, 201920, 224960, { "flat", "direct" } },
+		/* ATTACHED_BROADCAST_BYTES */
+		{ ATTACHING, 3, RB_KIND_BROADCAST, true, 141632, 157760, { "flat", "staged" } },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct rb_choice_facts facts = machine_facts(rows[i].machine, rows[i].ranks);
+
+		for (uint32_t side = 0; side < 2; side++) {
+			uint64_t bytes = side == 0 ? rows[i].below : rows[i].above;
+			const char *name = name_of(facts, rows[i].kind, bytes, rows[i].plain);
+
+			ck_assert_msg(strcmp(name, rows[i].names[side]) == 0,
+				      "row %zu: %s of %llu bytes on %u ranks: %s, not %s", i,
+				      rb_kind_name(rows[i].kind), (unsigned long long)bytes,
+				      rows[i].ranks, name, rows[i].names[side]);
+		}
+	}
+}
+END_TEST
+
 /* What comes to a core fits a larger cache. */
 START_TEST(messages_from_many_are_cheaper_where_caches_are_larger)
 {
@@ -501,6 +594,22 @@ START_TEST(messages_cost_what_was_measured)
 	facts.network.byte_us = 0.0008; /* 10 Gbit/s. */
 	ck_assert_uint_ge(chunk_bytes(&facts, RB_KIND_ALLREDUCE, "hierarchical", 4 << 20),
 			  96 << 10);
+}
+END_TEST
+
+/* What a message takes where nobody has measured it: a tenth more or less, and both are one. */
+START_TEST(messages_cost_what_was_guessed)
+{
+	struct rb_choice_facts facts = node(8, false);
+	struct rb_nodes nodes;
+
+	nodes_of(&nodes, 8, 4);
+	facts.nodes = &nodes;
+	facts.cores = 8;
+	facts.host_ranks = 4;
+	facts.network = (struct rb_link) { .latency_us = 30, .byte_us = 0.008, .message_us = 0 };
+	ck_assert_str_eq(name_of(facts, RB_KIND_GATHER, 768, false), "hierarchical_staged");
+	ck_assert_str_eq(name_of(facts, RB_KIND_GATHER, 832, false), "flat");
 }
 END_TEST
 
@@ -652,9 +761,11 @@ int main(void)
 	tcase_add_test(tc, networks_are_spared);
 	tcase_add_test(tc, puts_are_for_where_they_are_good);
 	tcase_add_test(tc, messages_cost_what_was_measured);
+	tcase_add_test(tc, messages_cost_what_was_guessed);
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, slots_that_alternate_are_cheaper_while_they_fit);
 	tcase_add_test(tc, long_messages_go_by_a_kernel_that_copies_fast);
+	tcase_add_test(tc, curves_cross_where_they_do);
 	tcase_add_test(tc, messages_from_many_are_cheaper_where_caches_are_larger);
 	tcase_add_test(tc, an_alltoall_gains_nothing_by_scratch);
 	tcase_add_test(tc, candidates_alone_have_a_time);
