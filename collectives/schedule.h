@@ -36,7 +36,7 @@
  * Slots may alternate: two ranks have as many each, and change sides after each lap of `depth`
  * iterations; instances count on where the last one ended (rb_schedule_turns). So a rank writes
  * where it has just read, and needs no word of the other that a slot is free again. Blocks are
- * equally long then.
+ * equally long then, and scratch is one set without vector slots.
  *
  * checker.h proves these graphs; runtime/engine/run.c executes them.
  */

@@ -86,6 +86,9 @@ static bool check_span(struct checker *k, uint32_t r, uint32_t index, uint32_t s
 		return check_fail(k, r, index, 0, "alternates where there are no slots");
 	if (check_layout(k, r)->starts)
 		return check_fail(k, r, index, 0, "slots of uneven blocks alternate");
+	if (s->scratch_copies > 1 || s->scratch_vector_slots > 0)
+		return check_fail(k, r, index, 0, "alternates in %u sets, beside %u vector slots",
+				  s->scratch_copies, s->scratch_vector_slots);
 	if (span->depth & (span->depth - 1))
 		return check_fail(k, r, index, 0, "counts laps of %u, which do not wrap",
 				  span->depth);

@@ -487,6 +487,7 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 
 	derive_scratch(plan, element_bytes);
 	plan->turns = rb_schedule_turns(s, &plan->layout);
+	RB_ASSERT(plan->turns == 0 || (s->scratch_copies == 1 && s->scratch_vector_slots == 0));
 	for (uint32_t i = 0; i < s->step_count; i++) {
 		const struct rb_step *step = &s->steps[i];
 

@@ -235,7 +235,7 @@ static void *resolve_alternating(struct rb_engine *engine, const struct rb_run *
 	uint8_t *base = span.rank == RB_SELF ? run->buffers[span.buffer].base
 					     : resolve_peer(engine, run, &span, size_bytes);
 
-	return base + run->set_at + rb_plan_slot(run->plan, span.buffer, span.slot);
+	return base + rb_plan_slot(run->plan, span.buffer, span.slot);
 }
 
 static inline void *resolve(struct rb_engine *engine, const struct rb_run *run, uint32_t span_index,

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "collectives/checker/joint.h"
 #include "collectives/checker/proof.h"
 #include "tests/check_main.h"
 #include "tests/length.h"
@@ -156,6 +157,33 @@ static void build_alternating_input(struct rb_writer *w, const struct rb_build *
 		span->buffer = RB_BUF_IN;
 }
 
+static void build_two_sets(struct rb_writer *w, const struct rb_build *build)
+{
+	(void)build_alternating(w, build);
+	w->schedule->scratch_copies = 2;
+}
+
+static void build_beside_vector_slot(struct rb_writer *w, const struct rb_build *build)
+{
+	(void)build_alternating(w, build);
+	w->schedule->scratch_vector_slots = 1;
+}
+
+/* Rank 0 reads its own scratch, not rank 1's: that this is a device's, odd sides alone show. */
+static void build_odd_side_on_device(struct rb_writer *w, const struct rb_build *build)
+{
+	if (!build_alternating(w, build))
+		return;
+	if (build->rank == 1)
+		w->schedule->kinds[RB_BUF_SCRATCH] = RB_MEMORY_DEVICE;
+	for (uint32_t i = 0; build->rank == 0 && i < w->schedule->span_count; i++) {
+		struct rb_span *span = &w->schedule->spans[i];
+
+		if (span->alternates && span->odd_rank == RB_SELF)
+			*span = rb_span_side(*span, true);
+	}
+}
+
 /* Rank 1 does not count on. */
 static void build_one_stays(struct rb_writer *w, const struct rb_build *build)
 {
@@ -176,12 +204,47 @@ START_TEST(slots_alternate_where_they_may)
 	refuted(&wrong, where, "counts laps of 3");
 	wrong.build = build_alternating_input;
 	refuted(&wrong, where, "alternates where there are no slots");
+	wrong.build = build_two_sets;
+	refuted(&wrong, where, "alternates in 2 sets, beside 0 vector slots");
+	wrong.build = build_beside_vector_slot;
+	refuted(&wrong, where, "alternates in 1 sets, beside 1 vector slots");
+	wrong.build = build_odd_side_on_device;
+	refuted(&wrong, where, "takes rank 1's memory for device memory");
 	wrong.build = build_one_stays;
 	refuted(&wrong, where, "the schedule's head is wrong");
 	wrong = *algorithm(RB_KIND_REDUCE_SCATTERV, "staged");
 	wrong.build = algorithm(RB_KIND_REDUCE_SCATTER, "staged")->build;
 	refuted(&wrong, "reduce_scatterv staged, 3 ranks root 0, count ",
 		"unordered with the write");
+}
+END_TEST
+
+static uint64_t equally_long(const void *arg, uint32_t s, uint32_t d)
+{
+	(void)arg;
+	(void)s;
+	(void)d;
+	return 6;
+}
+
+/* Who says where each block lies may make them of any length, though these are alike. */
+START_TEST(slots_of_blocks_with_starts_do_not_alternate)
+{
+	struct rb_algorithm wrong = *algorithm(RB_KIND_REDUCE_SCATTERV, "staged");
+	struct rb_joint joint = { .algorithm = &wrong, .rank_count = 3 };
+	struct rb_joint_layouts layouts;
+	struct rb_check_result result;
+
+	wrong.build = algorithm(RB_KIND_REDUCE_SCATTER, "staged")->build;
+	ck_assert_int_eq(rb_joint_build(&joint), RUBATO_OK);
+	ck_assert_int_eq(rb_joint_uneven(&layouts, &joint, 2, RB_GAPS_SAME, equally_long, NULL),
+			 RUBATO_OK);
+	ck_assert_int_eq(rb_joint_check(&joint, &layouts, false, 3, NULL, &result), RUBATO_OK);
+	ck_assert(!result.proved);
+	ck_assert_msg(strstr(result.text, "slots of uneven blocks alternate") != NULL, "%s",
+		      result.text);
+	rb_joint_layouts_free(&layouts);
+	rb_joint_free(&joint);
 }
 END_TEST
 
@@ -317,6 +380,7 @@ int main(void)
 	tcase_add_loop_test(tc, every_algorithm_is_proved, 0, (int)rb_algorithm_count);
 	tcase_add_test(tc, wrong_schedules_are_named);
 	tcase_add_test(tc, slots_alternate_where_they_may);
+	tcase_add_test(tc, slots_of_blocks_with_starts_do_not_alternate);
 	tcase_add_test(tc, the_count_that_was_asked_is_proved);
 	tcase_add_test(tc, a_proof_ends_at_its_limits);
 	tcase_add_test(tc, proofs_for_users);

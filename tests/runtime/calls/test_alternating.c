@@ -162,11 +162,64 @@ START_TEST(every_instance_is_right)
 }
 END_TEST
 
+/* Rank 0 of three copies its block 1 into slots of `even`, then of `odd`. */
+static struct rb_plan *plan_of(struct rb_span even, struct rb_span odd)
+{
+	struct rb_step step;
+	struct rb_span spans[2];
+	struct rb_schedule schedule = { .steps = &step, .spans = spans };
+	struct rb_writer w = { .schedule = &schedule, .step_capacity = 1, .span_capacity = 2 };
+	const struct rb_layout layout = {
+		.count = 3 * BLOCK_MAX, .chunk = CHUNK_WORDS, .block_count = 3, .align = 1
+	};
+	struct rb_plan *plan;
+
+	rb_writer_init(&w, &schedule, 0, 3, 3);
+	schedule.flags = RB_SCHEDULE_MAPPED_SCRATCH;
+	(void)rb_write_copy(&w, rb_span_in(RB_SELF), rb_span_alternating(even, odd), 1, 1);
+	ck_assert(rb_writer_fits(&w));
+	ck_assert_int_eq(rb_plan_from(&schedule, &layout, sizeof(int32_t), &plan), RUBATO_OK);
+	return plan;
+}
+
+/* Peers' scratch is mapped as far as either side takes it. */
+START_TEST(both_sides_are_mapped)
+{
+	static const struct {
+		uint32_t rank, slot;
+	} sides[][2] = {
+		{ { 1, 0 }, { 2, 4 } }, { { 2, 4 }, { 1, 0 } },       { { 1, 6 }, { 1, 2 } },
+		{ { 1, 2 }, { 1, 6 } }, { { RB_SELF, 8 }, { 2, 4 } }, { { 2, 4 }, { RB_SELF, 8 } },
+	};
+
+	for (size_t i = 0; i < sizeof(sides) / sizeof(sides[0]); i++) {
+		uint64_t reach[3] = { 0 };
+
+		for (uint32_t odd = 0; odd < 2; odd++) {
+			uint32_t rank = sides[i][odd].rank;
+			uint64_t end = (sides[i][odd].slot + 2) * CHUNK_WORDS * sizeof(int32_t);
+
+			if (rank != RB_SELF && end > reach[rank])
+				reach[rank] = end;
+		}
+		struct rb_plan *plan =
+			plan_of(rb_span_scratch(sides[i][0].rank, sides[i][0].slot, 2),
+				rb_span_scratch(sides[i][1].rank, sides[i][1].slot, 2));
+
+		for (uint32_t r = 0; r < 3; r++)
+			ck_assert_uint_eq(plan->reach[r * RB_BUFFER_COUNT + RB_BUF_SCRATCH],
+					  reach[r]);
+		rb_plan_free(plan);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("alternating");
 
 	tcase_add_loop_test(tc, every_instance_is_right, 2, RANKS_MAX + 1);
+	tcase_add_test(tc, both_sides_are_mapped);
 	tcase_set_timeout(tc, 120);
 	return check_main("alternating", tc);
 }
