@@ -50,6 +50,33 @@ static rubato_status sum_of(rubato_comm *comm, int64_t mine, int64_t *sum)
 	return rubato_allreduce(comm, &mine, sum, 1, RUBATO_INT64, RUBATO_SUM);
 }
 
+/* A group's ranks alone share its job's name: it is not their parent's, their siblings', nor that
+ * of another split. */
+static rubato_status names(rubato_comm *comm)
+{
+	enum { BYTES = sizeof(comm->job), SPLITS = 2, RANKS_MAX = 64 };
+	uint32_t rank = rubato_rank(comm), n = rubato_size(comm);
+	uint8_t mine[SPLITS][BYTES], all[RANKS_MAX][SPLITS][BYTES];
+
+	EXPECT(n <= RANKS_MAX);
+	for (uint32_t s = 0; s < SPLITS; s++) {
+		rubato_comm *child = NULL;
+
+		RB_TRY(rubato_split(comm, rank % 3, 0, &child));
+		memcpy(mine[s], child->job, BYTES);
+		EXPECT(memcmp(mine[s], comm->job, BYTES) != 0);
+		RB_TRY(rubato_finalize(child));
+	}
+	RB_TRY(rubato_allgather(comm, mine, all, sizeof(mine), RUBATO_UINT8));
+	for (uint32_t r = 0; r < n; r++)
+		for (uint32_t s = 0; s < SPLITS * SPLITS; s++) {
+			bool same = memcmp(mine[s / SPLITS], all[r][s % SPLITS], BYTES) == 0;
+
+			EXPECT(same == (r % 3 == rank % 3 && s / SPLITS == s % SPLITS));
+		}
+	return RUBATO_OK;
+}
+
 /* Even and odd ranks apart, each in reverse order; then these halves in halves. */
 static rubato_status halves(rubato_comm *comm)
 {
@@ -151,6 +178,7 @@ static rubato_status program(rubato_comm *comm, void *arg)
 
 	(void)arg;
 	EXPECT(rubato_split(comm, 0, 0, NULL) == RUBATO_ERR_ARGUMENT);
+	RB_TRY(names(comm));
 	RB_TRY(halves(comm));
 	RB_TRY(without_one(comm));
 	RB_TRY(side_by_side(comm));
