@@ -10,6 +10,7 @@
 #define TAGS 3u
 #define TAG_LATE 100u
 #define TAG_CANCELLED 200u
+#define TAG_WOKEN 400u
 
 static const uint32_t mosts[] = { 1, 9, 300, 4000, 100000, 300000 }; /* Bytes. */
 
@@ -247,6 +248,72 @@ void step_messages(struct place *place)
 	}
 	exchange(place, all, messages, (enum other)(MESSAGES_ANY_ORDER + what));
 	count(place, (enum other)(MESSAGES_ANY_ORDER + what));
+}
+
+/* ---- Woken ---- */
+
+#define WAKE_TRIES 12u
+#define WAKE_SLOW 6u
+#define WAKE_NAP_US 10000u
+#define WOKEN_NS 50000000u /* Half of the longest sleep, after which a rank looks by itself. */
+#define QUIET_NS 2000000u
+
+/* How much longer than asked. */
+static uint64_t nap_late(struct place *place, uint32_t us)
+{
+	uint64_t begin = rubato_now(place->comm);
+
+	nap_unseen(us);
+	return rubato_now(place->comm) - begin - UINT64_C(1000) * us;
+}
+
+/* Asks until an answer comes soon. Where naps are long, too, that it comes late says nothing. */
+static void wake(struct place *place, uint32_t other)
+{
+	uint64_t more = 1, span_ns = UINT64_MAX, theirs, slow = 0;
+
+	for (uint32_t i = 0; i < WAKE_TRIES && span_ns > WOKEN_NS; i++) {
+		uint64_t mine_ns = nap_late(place, WAKE_NAP_US), begin = rubato_now(place->comm);
+
+		must(place, rubato_send(place->comm, &more, 1, RUBATO_UINT64, other, TAG_WOKEN));
+		must(place, rubato_recv(place->comm, &theirs, 1, RUBATO_UINT64, other, TAG_WOKEN));
+		span_ns = rubato_now(place->comm) - begin;
+		slow += span_ns > WOKEN_NS && mine_ns < QUIET_NS && theirs < QUIET_NS;
+		if (slow == WAKE_SLOW)
+			fail(place, "rank %u sleeps in a receive and is not woken: %" PRIu64 " us",
+			     other, span_ns / 1000);
+	}
+	more = 0;
+	must(place, rubato_send(place->comm, &more, 1, RUBATO_UINT64, other, TAG_WOKEN));
+}
+
+static void sleep_until_woken(struct place *place, uint32_t other)
+{
+	uint64_t more;
+
+	for (;;) {
+		uint64_t late_ns = nap_late(place, WAKE_NAP_US / 5);
+
+		must(place, rubato_recv(place->comm, &more, 1, RUBATO_UINT64, other, TAG_WOKEN));
+		if (more == 0)
+			return;
+		must(place, rubato_send(place->comm, &late_ns, 1, RUBATO_UINT64, other, TAG_WOKEN));
+	}
+}
+
+void step_woken(struct place *place)
+{
+	uint32_t from = (uint32_t)(place->program->seed % place->size);
+	uint32_t to = (from + 1) % place->size;
+
+	doing(place, "a message from %u to %u, which sleeps", from, to);
+	if (place->size == 1)
+		return;
+	if (place->rank == from)
+		wake(place, to);
+	else if (place->rank == to)
+		sleep_until_woken(place, from);
+	count(place, WOKEN);
 }
 
 /* ---- Taken back ---- */

@@ -66,6 +66,7 @@ enum other {
 	MESSAGES_WAITING,
 	MESSAGES_UNEXPECTED,
 	MESSAGES_TO_SELF,
+	WOKEN,
 	RECEIVE_CANCELLED,
 	RECEIVE_TIMED_OUT,
 	CANCEL_RACED,
@@ -235,6 +236,8 @@ void operations_end(struct place *place);
 /* Waits in one of many ways. */
 void await(struct place *place, rubato_op *op);
 void step_messages(struct place *place);
+/* Once, before anything else. */
+void step_woken(struct place *place);
 void parcels_end(struct place *place);
 void step_cancel(struct place *place);
 void step_settings(struct place *place);

@@ -265,6 +265,7 @@ static void done_print(const struct program *program)
 		"messages_waiting",
 		"messages_unexpected",
 		"messages_to_self",
+		"woken",
 		"receive_cancelled",
 		"receive_timed_out",
 		"cancel_raced",
@@ -346,6 +347,7 @@ int main(int argc, char **argv)
 	program.common.state = mixed(program.seed, 0);
 	program.own.state = mixed(program.seed, 1 + program.rank);
 	place_begin(&program, 0, comm, mixed(program.seed, 1u << 31));
+	step_woken(&program.places[0]);
 	for (; program.step < steps; program.step++)
 		step(&program);
 	for (uint32_t slot = 1; slot < PLACES; slot++)
