@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include "base/clock.h"
 #include "transport/shm/shm.h"
 
 #define BYTES ((3u << 20) + 5)
@@ -163,6 +164,80 @@ END_TEST
 START_TEST(test_refused_to_sender)
 {
 	attach_run(false, true, 0, _i == 0 ? EPERM : EFAULT);
+}
+END_TEST
+
+/* ---- Messages that cross ---- */
+
+#define CROSS_BYTES (2 * RB_SHM_ATTACH_BYTES_MIN)
+#define CROSS_ROUNDS 6u
+
+/* Without a poll, which would take what has come. */
+static void together(struct conform_rank *r, uint32_t word, uint32_t round)
+{
+	uint64_t since_ns = rb_clock_ns();
+
+	atomic_fetch_add(&r->shared->word[word], 1);
+	while (atomic_load(&r->shared->word[word]) < 2 * (round + 1))
+		conform_expire(r, since_ns, "the other");
+}
+
+/* Both have sent before either looks. True: what came went through bulk buffers. */
+static bool crossed(struct conform_rank *r, uint8_t *out, uint8_t *in, uint32_t round)
+{
+	uint32_t bulk = other(r)->in.bulk, peer = 1 - r->rank;
+	struct conform_request send, receive;
+
+	conform_fill(out, CROSS_BYTES, r->rank + 2 * round);
+	conform_barrier(r, "both");
+	together(r, 2, round);
+	conform_send(r, &send, peer, round, out, CROSS_BYTES);
+	together(r, 3, round);
+	conform_recv(r, &receive, peer, round, in, CROSS_BYTES);
+	conform_finish_ok(r, &receive);
+	conform_finish_ok(r, &send);
+	conform_verify(in, CROSS_BYTES, peer + 2 * round);
+	return other(r)->in.bulk != bulk;
+}
+
+/* Those that cross go through bulk buffers, but for the first: nobody knew. Then one rank sends
+ * alone, and after some its messages are attached; then they take turns, and are attached. */
+static void cross_body(struct conform_rank *r)
+{
+	uint8_t *out = malloc(CROSS_BYTES), *in = malloc(CROSS_BYTES);
+	uint32_t bulk;
+
+	CONFORM(out != NULL && in != NULL, "memory");
+	ck_assert_int_eq(other(r)->attach, RB_SHM_ATTACH_PROCESS);
+	attach_at_first(r);
+	for (uint32_t i = 0; i < CROSS_ROUNDS; i++)
+		ck_assert_int_eq(crossed(r, out, in, i), i > 0);
+	for (uint32_t i = 0; i < 2 * CROSS_ROUNDS; i++) {
+		uint32_t from = i < CROSS_ROUNDS ? 0 : i % 2;
+		struct conform_request request;
+
+		bulk = other(r)->in.bulk; /* Polls of the barrier may take the message. */
+		conform_barrier(r, "one");
+		if (r->rank == from) {
+			conform_fill(out, CROSS_BYTES, i);
+			conform_send(r, &request, 1 - from, CROSS_ROUNDS + i, out, CROSS_BYTES);
+		} else {
+			conform_recv(r, &request, from, CROSS_ROUNDS + i, in, CROSS_BYTES);
+		}
+		conform_finish_ok(r, &request);
+		if (r->rank == from)
+			continue;
+		conform_verify(in, CROSS_BYTES, i);
+		ck_assert_int_eq(other(r)->in.bulk != bulk, i < 4);
+	}
+	conform_barrier(r, "the end");
+	free(out);
+	free(in);
+}
+
+START_TEST(test_crossing)
+{
+	conform_run(2, cross_body);
 }
 END_TEST
 
@@ -352,6 +427,7 @@ int main(void)
 	tcase_add_loop_test(t, test_one_end, 0, 2);
 	tcase_add_loop_test(t, test_refused_to_receiver, 0, 2);
 	tcase_add_loop_test(t, test_refused_to_sender, 0, 2);
+	tcase_add_test(t, test_crossing);
 	if (!test_is_threads_only()) { /* They count which way is taken: both are seen above. */
 		tcase_add_test(t, test_ways);
 		tcase_add_test(t, test_hopeless);

@@ -24,7 +24,8 @@ const struct conform_backend conform_backend = {
 struct world {
 	struct rb_endpoint *base;
 	struct rb_shm_peer *peer;
-	uint32_t position, bulk; /* Of who writes. */
+	uint32_t position, bulk; /* Of who writes, */
+	uint32_t given;          /* who has given back so many. */
 	uint8_t *buffer;
 };
 
@@ -62,8 +63,8 @@ static void piece_write(struct world *w, uint64_t tag, uint32_t piece)
 {
 	struct rb_shm_inbound *in = &w->peer->in;
 	struct rb_shm_cell *cell = &in->ring->cells[w->position % RB_SHM_CELLS];
-	uint64_t slot = w->bulk++ * 5 % RB_SHM_BULKS; /* In any order: the cell says it. */
-	uint8_t *bulk = in->bulks + slot * RB_SHM_BULK_BYTES;
+	uint64_t slot = w->bulk++ * 7 % RB_SHM_BULKS; /* In any order: the cell says it. */
+	uint8_t *bulk = w->peer->bulks.own + slot * RB_SHM_BULK_BYTES;
 	size_t first = (size_t)piece * RB_SHM_BULK_BYTES;
 	enum rb_shm_cell_kind kind = piece == 0 ? RB_SHM_BULK : RB_SHM_MORE;
 
@@ -72,6 +73,7 @@ static void piece_write(struct world *w, uint64_t tag, uint32_t piece)
 	cell->tag = (struct rb_tag) { 0, tag };
 	cell->signature = (struct rb_signature) { 0 };
 	cell->arg[0] = LONG_BYTES;
+	slot |= (uint64_t)(w->given & 0xff) << 8;
 	atomic_store(&cell->word, (uint64_t)++w->position | (uint64_t)kind << 32 | slot << 48);
 }
 
@@ -238,8 +240,9 @@ START_TEST(test_no_such_buffer)
 {
 	static const enum rb_shm_cell_kind kinds[] = { RB_SHM_BULK, RB_SHM_MORE, RB_SHM_DATA,
 						       RB_SHM_WRITE };
-	enum rb_shm_cell_kind kind = kinds[_i / 2];
-	uint64_t slot = _i % 2 == 0 ? RB_SHM_BULKS - 1 : RB_SHM_BULKS;
+	enum rb_shm_cell_kind kind = kinds[_i / 4];
+	uint64_t slot = (_i % 2 == 0 ? RB_SHM_BULKS - 1 : RB_SHM_BULKS) |
+			(_i % 4 < 2 ? 0 : RB_SHM_BULK_OWN);
 	struct world w = world_open();
 	struct rb_shm_cell *cell;
 
@@ -251,7 +254,7 @@ START_TEST(test_no_such_buffer)
 		cell->arg[0] = cell->arg[1] = cell->arg[2] = 77;
 	atomic_store(&cell->word, (uint64_t)w.position | (uint64_t)kind << 32 | slot << 48);
 	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
-	ck_assert_int_eq(w.peer->state, slot < RB_SHM_BULKS ? RB_SHM_CONNECTED : RB_SHM_GONE);
+	ck_assert_int_eq(w.peer->state, _i % 2 == 0 ? RB_SHM_CONNECTED : RB_SHM_GONE);
 	world_close(&w);
 }
 END_TEST
@@ -376,37 +379,52 @@ static struct rb_request sent(uint64_t tag, uint8_t *bytes, size_t size_bytes)
 	};
 }
 
-static void slots_are(const struct rb_shm_outbound *out, uint32_t position, uint32_t first)
+/* Rank 1 has read the piece in that cell, and gives its buffer back. */
+static void give_back(struct world *w, uint32_t position)
 {
-	for (uint32_t i = 0; i < PIECES; i++)
-		ck_assert_uint_eq(atomic_load(&out->ring->cells[position + i].word) >> 48,
-				  first + i);
+	struct rb_shm_outbound *out = &w->peer->out;
+	uint32_t given = atomic_load(&out->credit->given);
+	uint64_t word = atomic_load(&out->ring->cells[position % RB_SHM_CELLS].word);
+
+	atomic_store(&out->credit->which[given % RB_SHM_BULKS_GIVEN], (uint8_t)(word >> 48));
+	atomic_store(&out->credit->given, given + 1);
+	atomic_store(&out->credit->consumed, position + 1);
 }
 
-/* What finds none in use after half a round of buffers begins with the first, else behind those
- * that were used last; also where the count of buffers wraps. */
-START_TEST(test_first_buffers)
+/* What is held when all is read; also where counts wrap. A piece that tells of buffers that were
+ * given back brings them; who then holds too many gives back some. */
+START_TEST(test_hands)
 {
 	struct world w = world_open();
-	struct rb_shm_outbound *out = &w.peer->out;
+	struct rb_shm_bulks *b = &w.peer->bulks;
 	uint8_t *bytes = calloc(1, LONG_BYTES);
-	uint32_t position = 0;
+	struct rb_request q = sent(1, bytes, LONG_BYTES), in = receive(&w, 5, LONG_BYTES);
+	uint32_t start = 0u - (uint32_t)_i;
 
 	ck_assert_ptr_nonnull(bytes);
-	_Static_assert(2 * PIECES < RB_SHM_BULKS / 2 && 3 * PIECES >= RB_SHM_BULKS / 2, "half");
-	out->bulk = out->bulk_free = out->bulk_first = (uint32_t)_i - PIECES * 2;
-	for (uint32_t round = 0; round < 4; round++) {
-		for (uint32_t message = 0; message < 3; message++) {
-			struct rb_request q = sent(1, bytes, LONG_BYTES);
-
-			rb_transport_shm.send(w.base, &q);
-			ck_assert_int_eq(q.state, RB_REQUEST_DONE);
-			slots_are(out, position, message * PIECES);
-			position += PIECES;
-		}
-		atomic_store(&out->credit->consumed, position);
-		atomic_store(&out->credit->released, out->spent);
-	}
+	b->given = b->taken = start;
+	atomic_store(&b->own_credit->given, start);
+	atomic_store(&b->theirs_credit->given, start);
+	rb_transport_shm.send(w.base, &q);
+	ck_assert_uint_eq(b->held, RB_SHM_BULKS - PIECES);
+	for (uint32_t i = 0; i < PIECES; i++)
+		give_back(&w, i);
+	ck_assert_uint_eq(b->held, RB_SHM_BULKS - PIECES);
+	rb_transport_shm.recv(w.base, &in);
+	for (w.given = start + 1; w.position < PIECES; w.given++) /* Each tells of one more. */
+		piece_write(&w, 5, w.position);
+	w.given--;
+	ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &in);
+	ck_assert_uint_eq(b->taken, start + PIECES);
+	ck_assert_uint_eq(b->held, RB_SHM_BULKS + PIECES);
+	ck_assert_uint_eq(atomic_load(&b->own_credit->given), start);
+	while (b->held < RB_SHM_BULKS_KEPT)
+		next_is_right(&w, 6);
+	ck_assert_uint_eq(b->held, RB_SHM_BULKS_KEPT);
+	next_is_right(&w, 7);
+	ck_assert_uint_eq(b->held, RB_SHM_BULKS_KEPT);
+	ck_assert_uint_ge(b->given - start, PIECES);
+	ck_assert_uint_eq(atomic_load(&b->own_credit->given), b->given);
 	world_close(&w);
 	free(bytes);
 }
@@ -454,14 +472,14 @@ START_TEST(test_full_ring)
 	}
 	ck_assert_uint_eq(out->position, before);
 	rb_transport_shm.send(w.base, &message);
-	if (_i < (int)RB_SHM_BULKS) {
+	if (_i < (int)RB_SHM_PIECES) {
 		ck_assert_ptr_null(rb_transport_shm.poll(w.base));
 		ck_assert_uint_eq(out->position, before);
-		atomic_store(&out->credit->consumed, RB_SHM_BULKS - (uint32_t)_i);
+		atomic_store(&out->credit->consumed, RB_SHM_PIECES - (uint32_t)_i);
 		ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &message);
 	}
 	ck_assert_int_eq(message.state, RB_REQUEST_DONE);
-	ck_assert_uint_eq(out->position, before + RB_SHM_BULKS);
+	ck_assert_uint_eq(out->position, before + RB_SHM_PIECES);
 	world_close(&w);
 	free(bytes);
 }
@@ -478,20 +496,20 @@ START_TEST(test_stream_makes_room)
 	uint32_t first = STREAM_FIRST;
 
 	rb_transport_shm.send(w.base, &message);
-	for (uint32_t taken = 1; taken < first; taken++) {
-		atomic_store(&out->credit->consumed, taken);
+	for (uint32_t piece = 1; piece < RB_SHM_PIECES; piece++) {
+		give_back(&w, piece);
 		ck_assert_ptr_null(rb_transport_shm.poll(w.base));
 		ck_assert_uint_eq(out->position, first);
 	}
-	atomic_store(&out->credit->consumed, first);
+	give_back(&w, RB_SHM_PIECES);
 	ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &message);
-	ck_assert_uint_eq(out->position, first + RB_SHM_BULKS);
+	ck_assert_uint_eq(out->position, first + RB_SHM_PIECES);
 	ck_assert_int_eq(kind_at(out, first), RB_SHM_BULK);
-	for (uint32_t i = 1; i < RB_SHM_BULKS; i++)
+	for (uint32_t i = 1; i < RB_SHM_PIECES; i++)
 		ck_assert_int_eq(kind_at(out, first + i), RB_SHM_MORE);
-	atomic_store(&out->credit->consumed, out->position);
+	give_back(&w, first);
 	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
-	ck_assert_int_eq(kind_at(out, first + RB_SHM_BULKS), RB_SHM_DATA);
+	ck_assert_int_eq(kind_at(out, first + RB_SHM_PIECES), RB_SHM_DATA);
 	world_close(&w);
 	free(bytes);
 }
@@ -502,18 +520,19 @@ START_TEST(test_stream_goes_on)
 {
 	struct world w = world_open();
 	struct rb_shm_outbound *out = &w.peer->out;
-	struct rb_request stream, messages[STREAM_LAPS * RB_SHM_BULKS], *done;
+	struct rb_request stream, messages[STREAM_LAPS * RB_SHM_PIECES], *done;
 	uint8_t *bytes = stream_begin(&w, &stream);
-	uint32_t pieces = (uint32_t)_i + 1, data = RB_SHM_BULKS, eager = 0;
-	uint32_t count = STREAM_LAPS * RB_SHM_BULKS / pieces, seen = STREAM_FIRST;
+	uint32_t pieces = (uint32_t)_i + 1, data = RB_SHM_BULKS, eager = 0, given = 1;
+	uint32_t count = STREAM_LAPS * RB_SHM_PIECES / pieces, seen = STREAM_FIRST;
 
 	for (uint32_t i = 0; i < count; i++) {
 		messages[i] = sent(2, bytes, pieces * RB_SHM_BULK_BYTES);
 		rb_transport_shm.send(w.base, &messages[i]);
 	}
-	while (data < STREAM_LAPS * RB_SHM_BULKS) {
+	while (data < STREAM_LAPS * RB_SHM_PIECES) {
 		atomic_store(&out->credit->released, out->spent);
-		atomic_store(&out->credit->consumed, out->position);
+		for (; given != out->position; given++)
+			give_back(&w, given);
 		for (done = rb_transport_shm.poll(w.base); done != NULL; done = done->next)
 			ck_assert_int_eq(done->status, RUBATO_OK);
 		ck_assert_uint_ne(out->position, seen);
@@ -540,15 +559,15 @@ int main(void)
 	tcase_add_test(t, test_mismatched);
 	tcase_add_loop_test(t, test_lost_between, 0, 2);
 	tcase_add_loop_test(t, test_nonsense_pieces, 0, 3);
-	tcase_add_loop_test(t, test_no_such_buffer, 0, 8);
+	tcase_add_loop_test(t, test_no_such_buffer, 0, 16);
 	tcase_add_test(t, test_now);
 	tcase_add_loop_test(t, test_now_broken, 0, WRONGS * PIECES);
 	tcase_add_test(t, test_now_hole);
-	tcase_add_loop_test(t, test_first_buffers, 0, 4 * PIECES);
+	tcase_add_loop_test(t, test_hands, 0, 2 * PIECES);
 	tcase_add_test(t, test_dump);
-	tcase_add_loop_test(t, test_full_ring, 0, RB_SHM_BULKS + 1);
+	tcase_add_loop_test(t, test_full_ring, 0, RB_SHM_PIECES + 1);
 	tcase_add_test(t, test_stream_makes_room);
-	tcase_add_loop_test(t, test_stream_goes_on, 0, RB_SHM_BULKS);
+	tcase_add_loop_test(t, test_stream_goes_on, 0, RB_SHM_PIECES);
 	suite_add_tcase(suite, t);
 	return check_suite(suite);
 }

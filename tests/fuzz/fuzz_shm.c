@@ -106,12 +106,16 @@ static void write_credit(struct fuzz *f)
 	struct rb_shm_outbound *out = &f->ep->peers[1].out;
 	uint8_t which = fuzz_take_u8(&f->script);
 
-	if (which % 4 == 0)
+	if (which % 6 == 0)
 		atomic_store(&out->credit->released, edge(f));
-	else if (which % 4 == 1)
+	else if (which % 6 == 1)
 		atomic_store(&out->credit->consumed, (uint32_t)edge(f));
-	else if (which % 4 == 2)
+	else if (which % 6 == 2)
 		atomic_store(&out->credit->consumed, out->position); /* As it should be. */
+	else if (which % 6 == 3)
+		atomic_store(&out->credit->given, (uint32_t)edge(f));
+	else if (which % 6 == 4)
+		atomic_store(&out->credit->which[which / 6], (uint8_t)edge(f));
 	else
 		atomic_store(&out->header->sleeping, (uint32_t)edge(f));
 }
@@ -209,6 +213,7 @@ static void laws(const struct fuzz *f)
 			for (const struct rb_arrival *a = peer->match.arrivals[b]; a != NULL;
 			     a = a->next)
 				FUZZ_CHECK(!rb_tag_same(a->tag, q->tag));
+	FUZZ_CHECK(peer->bulks.held <= 2 * RB_SHM_BULKS);
 	FUZZ_CHECK(peer->in.held <= RB_UNEXPECTED_BYTES_MAX || peer->doom != RUBATO_OK ||
 		   peer->state == RB_SHM_GONE);
 }
@@ -271,7 +276,7 @@ static uint32_t step(struct fuzz *f)
 		region(f);
 		break;
 	case 13:
-		memset(f->ep->peers[1].in.bulks, op, RB_SHM_BULK_BYTES);
+		memset(f->ep->peers[1].bulks.own, op, RB_SHM_BULK_BYTES);
 		break;
 	default:
 		return poll_once(f);

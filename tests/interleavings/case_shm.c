@@ -91,10 +91,17 @@ static void inbound_reset(struct rb_shm_inbound *in, uint32_t position)
 static void outbound_reset(struct rb_shm_outbound *out, uint32_t position)
 {
 	out->position = out->consumed = position;
-	out->bulk = out->bulk_free = out->bulk_first = 0;
 	out->spent = out->released = 0;
 	out->rung = 0;
 	out->want = false;
+}
+
+/* Their counts wrap soon. */
+static void bulks_reset(struct rb_shm_bulks *b)
+{
+	rb_shm_bulks_reset(b);
+	b->given = b->taken = UINT32_MAX - 2;
+	atomic_store(&b->own_credit->given, b->given);
 }
 
 void ranks_reset(struct ranks *w, uint32_t position)
@@ -106,6 +113,7 @@ void ranks_reset(struct ranks *w, uint32_t position)
 		for (uint32_t k = 0; k < 2; k++) {
 			inbound_reset(&ep->peers[k].in, position);
 			outbound_reset(&ep->peers[k].out, position);
+			bulks_reset(&ep->peers[k].bulks);
 		}
 		ep->polls = 0;
 		ep->notice = false;
@@ -354,6 +362,7 @@ const struct explore_case case_shm_bulk = {
 
 #define LONG_BYTES (RB_SHM_BULK_BYTES + 100) /* Two pieces, */
 #define LONG_COUNT (RB_SHM_BULKS / 2 + 2)    /* so the last ones wait for buffers of second ones. */
+#define ALL_COUNT (RB_SHM_PIECES / 2)        /* All that one has when all is read. */
 
 static void *pieces_first(void *arg)
 {
@@ -376,6 +385,64 @@ const struct explore_case case_shm_pieces = {
 	.open = ranks_open,
 	.begin = begin_wrapping,
 	.body = pieces_body,
+	.end = ranks_end,
+	.close = ranks_close,
+	.points_max = 5000,
+};
+
+/* ---- Buffers that change hands: messages cross, then go one way, then the other ---- */
+
+static void *hands_first(void *arg)
+{
+	(void)send_many(arg, 2, LONG_BYTES);
+	(void)recv_many(arg, 2, LONG_BYTES);
+	(void)send_many(arg, 4, LONG_BYTES);
+	return recv_many(arg, ALL_COUNT, LONG_BYTES);
+}
+
+static void *hands_other(void *arg)
+{
+	(void)send_many(arg, 2, LONG_BYTES);
+	(void)recv_many(arg, 2, LONG_BYTES);
+	(void)recv_many(arg, 4, LONG_BYTES);
+	return send_many(arg, ALL_COUNT, LONG_BYTES);
+}
+
+/* All is read: each is held once, and each side has what the longest message needs. */
+static void hands_right(const struct ranks *w)
+{
+	uint32_t count[2], holders[2 * RB_SHM_BULKS] = { 0 };
+
+	for (uint32_t r = 0; r < 2; r++) {
+		const struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)w->sides[r].ep;
+		struct rb_shm_bulks b = ep->peers[1 - r].bulks;
+
+		rb_shm_bulks_take(&b, atomic_load(&b.theirs_credit->given) - b.taken);
+		count[r] = b.held;
+		for (uint32_t i = 0; i < b.held; i++) {
+			uint32_t segment = (b.free[i] & RB_SHM_BULK_OWN) != 0 ? r : 1 - r;
+
+			holders[segment * RB_SHM_BULKS + (b.free[i] & ~RB_SHM_BULK_OWN)]++;
+		}
+	}
+	explore_expect(count[0] >= RB_SHM_PIECES && count[1] >= RB_SHM_PIECES,
+		       "the ranks hold %u and %u bulk buffers", count[0], count[1]);
+	for (uint32_t i = 0; i < 2 * RB_SHM_BULKS; i++)
+		explore_expect(holders[i] == 1, "%u hold bulk buffer %u", holders[i], i);
+}
+
+static void hands_body(void *world)
+{
+	ranks_share(world);
+	two_ranks(world, hands_other, hands_first);
+	hands_right(world);
+}
+
+const struct explore_case case_shm_hands = {
+	.name = "shm-hands",
+	.open = ranks_open,
+	.begin = begin_wrapping,
+	.body = hands_body,
 	.end = ranks_end,
 	.close = ranks_close,
 	.points_max = 5000,

@@ -6,7 +6,7 @@ fail.
 
 LOCK, WAITING, ENGINE = "base/sync.c", "runtime/engine/waiting.c", "runtime/engine/engine.c"
 SHM, SEND = "transport/shm/shm.c", "transport/shm/shm_send.c"
-RECEIVE = "transport/shm/shm_receive.c"
+RECEIVE, BULKS = "transport/shm/shm_receive.c", "transport/shm/shm_bulks.c"
 MACHINE = "collectives/partial/rounds.c"
 PARTIAL = "runtime/relaxed/partial.c"
 
@@ -146,28 +146,52 @@ FAULTS = [
      [(SEND, "if (__builtin_expect(out->position - out->consumed + count < RB_SHM_CELLS, 1))"
              " return true;",
        "if (out->position - out->consumed + count <= RB_SHM_CELLS + 40) return true;")]),
-    ("shm: a bulk buffer more than there are", "shm-bulk",
-     [(SEND, "if (out->bulk - out->bulk_free + count <= RB_SHM_BULKS) return true;",
-       "if (out->bulk - out->bulk_free + count <= RB_SHM_BULKS + 1) return true;")]),
+    ("shm: the last bulk buffer is not given away", "shm-bulk",
+     [(SEND, "b->free[--b->held]", "b->free[b->held > 1 ? --b->held : 0]")]),
     ("shm: room for a message's first piece is room for all", "shm-pieces",
-     [(SEND, "!bulks_free(out, pieces)", "!bulks_free(out, 1)")]),
+     [(SEND, "!rb_shm_bulks_free(&peer->bulks, pieces)", "!rb_shm_bulks_free(&peer->bulks, 1)"),
+      (SEND, "b->free[--b->held]", "b->free[b->held > 0 ? --b->held : 0]")]),
     ("shm: a piece is told before it is there", "shm-pieces",
-     [(SEND, "[[slot = bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes -"
+     [(SEND, "[[slot = bulk_fill(peer, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes -"
              " at)); if (at == 0) { cell->tag = tag; cell->signature = *signature; cell->arg[0] ="
-             " size_bytes; } publish(peer, cell_at(out, out->position), kind, slot, 1);]]",
-       "uint32_t before = out->position; slot = (out->bulk - out->bulk_first) % RB_SHM_BULKS;"
-       " if (at == 0) { cell->tag = tag; cell->signature = *signature; cell->arg[0] = size_bytes; }"
-       " publish(peer, cell_at(out, before), kind, slot, 1);"
-       " bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));"
-       " out->bulk_at[(out->bulk - 1) % RB_SHM_BULKS] = before;")]),
-    ("shm: a piece's credit is given before it is read", "shm-pieces",
+             " size_bytes; cell->arg[1] = long_sent(&peer->longs, size_bytes); }"
+             " publish(peer, cell_at(out, out->position), kind, slot,"
+             " 1);]]",
+       "if (at == 0) { cell->tag = tag; cell->signature = *signature; cell->arg[0] = size_bytes; }"
+       " slot = peer->bulks.free[peer->bulks.held - 1] | (peer->bulks.given & 0xffu) << 8;"
+       " publish(peer, cell_at(out, out->position), kind, slot, 1);"
+       " bulk_fill(peer, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));")]),
+    ("shm: a bulk buffer is given back before it is read", "shm-pieces",
      [(RECEIVE, "case RB_SHM_MORE: [[piece_take(ep, peer, word);]] break;",
-       "atomic_store_explicit(&in->credit->consumed, in->position + 1, memory_order_release);"
-       " piece_take(ep, peer, word);")]),
-    ("shm: the credit is given before the cell is read", "shm-bulk",
+       "rb_shm_bulk_read(&peer->bulks, word); piece_take(ep, peer, word);"),
+      (RECEIVE, "if (in_bulks(kind)) { [[rb_shm_bulk_read(&peer->bulks, word);]] consumed_store",
+       "if (kind != RB_SHM_MORE) rb_shm_bulk_read(&peer->bulks, word);")]),
+    ("shm: that a bulk buffer is given back is told relaxed", "shm-pieces",
+     [(BULKS, "atomic_store_explicit(&b->own_credit->given, b->given, memory_order_release);",
+       "atomic_store_explicit(&b->own_credit->given, b->given, memory_order_relaxed);")]),
+    ("shm: what is given back is looked at relaxed", "shm-pieces",
+     [(BULKS, "atomic_load_explicit(&b->theirs_credit->given, memory_order_acquire)",
+       "atomic_load_explicit(&b->theirs_credit->given, memory_order_relaxed)")]),
+    ("shm: a bulk buffer is given back before its number is there", "shm-pieces",
+     [(BULKS, "atomic_store_explicit(&b->own_credit->which[b->given++ % RB_SHM_BULKS_GIVEN],"
+              " (uint8_t)(number ^ RB_SHM_BULK_OWN), memory_order_relaxed);",
+       "atomic_store_explicit(&b->own_credit->given, b->given + 1, memory_order_release);"
+       " atomic_store_explicit(&b->own_credit->which[b->given++ % RB_SHM_BULKS_GIVEN],"
+       " (uint8_t)(number ^ RB_SHM_BULK_OWN), memory_order_relaxed);")]),
+    ("shm: who has read keeps all bulk buffers", "shm-hands",
+     [(BULKS, "b->held >= RB_SHM_BULKS_KEPT", "b->held >= 2 * RB_SHM_BULKS"),
+      (BULKS, "b->held > RB_SHM_BULKS_KEPT", "b->held > 2 * RB_SHM_BULKS")]),
+    ("shm: a piece does not tell what was given back", "shm-hands",
+     [(BULKS, "untaken > 0", "untaken > 126")]),
+    ("shm: the count that a piece tells does not wrap", "shm-hands",
+     [(BULKS, "(int8_t)((uint8_t)(word >> 56) - (uint8_t)b->taken)",
+       "word >> 56 < (uint8_t)b->taken ? 0 : (int8_t)((word >> 56) - (uint8_t)b->taken)")]),
+    ("shm: what was read keeps the name that its sender gave it", "shm-hands",
+     [(BULKS, "rb_shm_bulk_number(word) ^ RB_SHM_BULK_OWN", "rb_shm_bulk_number(word)")]),
+    ("shm: the credit is given before the cell is read", "shm-room",
      [(RECEIVE, "[[if (!take_cell(ep, peer, word, all)) break;]] }",
-       "atomic_store_explicit(&in->credit->consumed, in->position + 1, memory_order_release);"
-       " if (!take_cell(ep, peer, word, all)) break;")]),
+       "atomic_store_explicit(&in->credit->consumed, in->position + cells_of(word >> 48),"
+       " memory_order_release); if (!take_cell(ep, peer, word, all)) break;")]),
     ("shm: the credit is stored relaxed", "shm-room", [(RECEIVE, CONSUMED, "atomic_store_explicit("
        "&in->credit->consumed, in->position, memory_order_relaxed);")]),
     ("shm: the credit is loaded relaxed", "shm-room",
@@ -184,9 +208,6 @@ FAULTS = [
        " atomic_store(&cell->word, cell_word(out->position, RB_SHM_EAGER, size_bytes));"
        " chain_write(out, (const uint8_t *)buffer + RB_SHM_CELL_PAYLOAD, size_bytes -"
        " RB_SHM_CELL_PAYLOAD); }")]),
-    ("shm: positions of bulk buffers do not wrap", "shm-bulk",
-     [(SEND, "(int32_t)(out->consumed - out->bulk_at[out->bulk_free % RB_SHM_BULKS]) > 0",
-       "out->consumed > out->bulk_at[out->bulk_free % RB_SHM_BULKS]")]),
     ("partial: tells that it has merged, then merges", "swap",
      [(PARTIAL, "[[if (aside) rb_engine_leave(engine);]]",
        "rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0, 0); rb_engine_leave(engine);"),

@@ -5,12 +5,12 @@
  *
  *   header | credit[sender] | ring[sender] | bulk[sender] | heap
  *
- * Ring and bulk number s of a segment carry what rank s says to the segment's owner. Every word
- * has one writer: cells and bulk buffers are written by the sender, credits and header by the
- * owner. The owner polls the cell at its position in each ring; a cell is there when the low half
- * of its word is position + 1, stored last. Cells are consumed in order, and what they point to
- * (continuation cells, bulk buffers) is copied out before `consumed` moves on: one counter gives
- * back cells and bulk buffers alike, and nothing that waits for its receive ever occupies either.
+ * Ring number s of a segment carries what rank s says to the segment's owner. Every word has one
+ * writer: cells are written by the sender, credits and header by the owner; but bulk buffers change
+ * hands (shm_bulks.h). The owner polls the cell at its position in each ring; a cell is there when
+ * the low half of its word is position + 1, stored last. Cells are consumed in order, and what they
+ * point to (continuation cells, bulk buffers) is copied out before `consumed` moves on: nothing
+ * that waits for its receive ever occupies either.
  */
 #ifndef RB_TRANSPORT_SHM_H
 #define RB_TRANSPORT_SHM_H
@@ -19,10 +19,11 @@
 #include "base/rng.h"
 #include "base/sync.h"
 #include "transport/match.h"
+#include "transport/shm/shm_bulks.h"
 #include "transport/shm_pieces.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 11u
+#define RB_SHM_VERSION 12u
 #define RB_SHM_CELLS 128u        /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
@@ -39,8 +40,10 @@ enum rb_shm_cell_kind {
 	RB_SHM_NONE,
 	RB_SHM_EAGER,    /* A message: payload in this and the following cells. */
 	RB_SHM_CHAIN,    /* Continues the cell before. */
-	RB_SHM_BULK,     /* A message of arg[0] bytes: in a bulk buffer, or the first of them. */
-	RB_SHM_ANNOUNCE, /* A message that is held back: arg: sender's id, bytes, joint or 0. */
+	RB_SHM_BULK,     /* A message of arg[0] bytes: in a bulk buffer, or the first of them.
+			  * arg[1]: what its sender has taken: rb_shm_longs. */
+	RB_SHM_ANNOUNCE, /* A message that is held back: arg: sender's id, bytes, joint or 0 and,
+			  * above 32 bits, likewise. */
 	RB_SHM_CLEAR,  /* Send it: arg: sender's id, receiver's id; by its joint to where, or 0. */
 	RB_SHM_ENOUGH, /* No (more) data is wanted, the send is complete: arg: sender's id. */
 	RB_SHM_WITHDRAW, /* The announced message is not coming: tag; arg: sender's id. */
@@ -53,7 +56,8 @@ enum rb_shm_cell_kind {
 };
 
 struct rb_shm_cell {
-	/* position + 1 (32) | kind (16) | payload bytes here, or which bulk buffer (16). */
+	/* position + 1 (32) | kind (16) | payload bytes here (16), or which bulk buffer, and how
+	 * many were given back (8, 8: shm_bulks.h). */
 	_Atomic uint64_t word;
 	struct rb_tag tag;
 	struct rb_signature signature;
@@ -75,14 +79,6 @@ struct rb_shm_ring {
 	struct rb_shm_cell cells[RB_SHM_CELLS];
 	struct rb_shm_joint joints[RB_SHM_JOINTS];
 };
-
-struct rb_shm_credit {             /* Two lines: neighbours are prefetched in pairs. */
-	_Atomic uint32_t consumed; /* Cells, counted mod 2^32. */
-	uint32_t unused;
-	_Atomic uint64_t released; /* Bytes of eager messages that met their receive. */
-	uint8_t pad[112];
-};
-_Static_assert(sizeof(struct rb_shm_credit) == 128, "two cache lines");
 
 enum rb_shm_life { RB_SHM_ALIVE, RB_SHM_LEFT, RB_SHM_ABORTED };
 
@@ -221,10 +217,9 @@ struct rb_shm_pieces { /* A message of which not all is here; nobody's: neither 
 
 struct rb_shm_inbound {
 	struct rb_shm_ring *ring; /* In our segment. */
-	uint8_t *bulks;
 	struct rb_shm_credit *credit;
-	uint32_t position, bulk;
-	uint32_t left; /* The cell that was left for the next poll, + 1. */
+	uint32_t position, bulk; /* bulk: buffers read, counted on. */
+	uint32_t left;           /* The cell that was left for the next poll, + 1. */
 	uint64_t released;
 	uint64_t held; /* Charged for the eager messages among the arrivals. */
 	bool wanted;   /* The peer asked for its doorbell. */
@@ -234,20 +229,22 @@ struct rb_shm_inbound {
 struct rb_shm_outbound {
 	rb_copy_fn *copy;         /* The endpoint's. */
 	struct rb_shm_ring *ring; /* In the peer's segment. */
-	uint8_t *bulks;
 	struct rb_shm_credit *credit;
 	struct rb_shm_header *header;
-	uint32_t position, consumed;    /* Cells; `consumed` as last seen. */
-	uint32_t bulk, bulk_free;       /* Buffers used, and given back, counted on. */
-	uint32_t bulk_first;            /* The number of one that was the first of them. */
-	uint32_t bulk_at[RB_SHM_BULKS]; /* The cell that gives this buffer back. */
-	uint32_t owed;                  /* Buffers that streams have before the next message has. */
-	uint32_t further;               /* Cells that the next message may have behind its first. */
-	uint32_t shorter;               /* Messages in a row that had none. */
-	uint64_t spent, released;       /* Eager bytes; `released` as last seen. */
-	uint32_t rung;                  /* The sleep for which we rang the doorbell. */
-	bool want;                      /* A WANT is on its way, */
-	uint32_t want_at;               /* there. */
+	uint32_t position, consumed; /* Cells; `consumed` as last seen. */
+	uint32_t owed;               /* Buffers that streams have before the next message has. */
+	uint32_t further;            /* Cells that the next message may have behind its first. */
+	uint32_t shorter;            /* Messages in a row that had none. */
+	uint64_t spent, released;    /* Eager bytes; `released` as last seen. */
+	uint32_t rung;               /* The sleep for which we rang the doorbell. */
+	bool want;                   /* A WANT is on its way, */
+	uint32_t want_at;            /* there. */
+};
+
+struct rb_shm_longs {         /* Messages that could be attached: shm_send.c. */
+	uint32_t sent, taken; /* Sent or announced; met in the ring: counted mod 2^32. */
+	bool cross;           /* The last one from the peer and ours were under way together, */
+	uint32_t since;       /* and so many went since it came. */
 };
 
 enum rb_shm_peer_state { RB_SHM_UNUSED, RB_SHM_CONNECTED, RB_SHM_GONE };
@@ -279,6 +276,8 @@ enum rb_shm_attach { RB_SHM_ATTACH_NO, RB_SHM_ATTACH_PROCESS, RB_SHM_ATTACH_THRE
 struct rb_shm_peer {
 	struct rb_shm_inbound in;
 	struct rb_shm_outbound out;
+	struct rb_shm_bulks bulks;
+	struct rb_shm_longs longs;
 	uint32_t outgoing; /* Objects in control, sends, streams, copies and active joints;
 				base.leaving: of all. */
 	struct rb_shm_control *control_first, *control_last;

@@ -454,13 +454,16 @@ void rb_shm_wire(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 
 	peer->segment = segment;
 	peer->in.ring = (struct rb_shm_ring *)(void *)(here + mine->rings) + r;
-	peer->in.bulks = here + mine->bulks + r * bulks_bytes;
 	peer->in.credit = (struct rb_shm_credit *)(void *)(here + mine->credits) + r;
 	peer->out.ring = (struct rb_shm_ring *)(void *)(there + theirs->rings) + own;
-	peer->out.bulks = there + theirs->bulks + own * bulks_bytes;
 	peer->out.credit = (struct rb_shm_credit *)(void *)(there + theirs->credits) + own;
 	peer->out.header = rb_shm_header(segment);
 	peer->out.copy = ep->copy;
+	peer->bulks = (struct rb_shm_bulks) { .theirs = there + theirs->bulks + own * bulks_bytes,
+					      .own = here + mine->bulks + r * bulks_bytes,
+					      .theirs_credit = peer->out.credit,
+					      .own_credit = peer->in.credit };
+	rb_shm_bulks_reset(&peer->bulks);
 	peer->state = RB_SHM_CONNECTED;
 	ep->active[ep->active_count++] = r;
 }

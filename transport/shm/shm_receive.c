@@ -255,7 +255,7 @@ static struct rb_shm_arrival *arrival_new(struct rb_shm_endpoint *ep, struct rb_
 	arrival->base.signature = cell->signature;
 	arrival->size_bytes = size_bytes;
 	arrival->their_id = their_id;
-	arrival->joint = their_id != RB_SHM_ID_NONE ? cell->arg[2] : 0;
+	arrival->joint = their_id != RB_SHM_ID_NONE ? (uint32_t)cell->arg[2] : 0;
 	return arrival;
 }
 
@@ -300,10 +300,19 @@ static bool take_eager(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 }
 
 /* The next cell's; its word was judged, or nobody cares what is read. */
-static const uint8_t *bulk_next(struct rb_shm_inbound *in, uint64_t word)
+static const uint8_t *bulk_next(struct rb_shm_peer *peer, uint64_t word)
 {
-	in->bulk++;
-	return in->bulks + (size_t)(word >> 48) % RB_SHM_BULKS * RB_SHM_BULK_BYTES;
+	peer->in.bulk++;
+	return rb_shm_bulk_at(&peer->bulks, rb_shm_bulk_number(word) ^ RB_SHM_BULK_OWN);
+}
+
+static void long_take(struct rb_shm_peer *peer, uint64_t size_bytes, uint32_t theirs_taken)
+{
+	if (size_bytes < RB_SHM_ATTACH_BYTES_MIN)
+		return;
+	peer->longs.cross = theirs_taken != peer->longs.sent;
+	peer->longs.since = 0;
+	peer->longs.taken++;
 }
 
 static bool in_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t size_bytes)
@@ -318,7 +327,7 @@ static void piece_take(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uin
 {
 	struct rb_shm_pieces *p = &peer->in.pieces, whole;
 	size_t size_bytes = rb_shm_piece(p->left);
-	const uint8_t *source = bulk_next(&peer->in, word);
+	const uint8_t *source = bulk_next(peer, word);
 	struct rb_request *request;
 
 	if (p->request != NULL)
@@ -357,6 +366,7 @@ static bool take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	request = rb_match_receive(&peer->match, cell->tag);
 	if (request == NULL && !all && later(ep, &peer->in))
 		return false;
+	long_take(peer, size_bytes, (uint32_t)cell->arg[1]);
 	*p = (struct rb_shm_pieces) { .left = size_bytes, .request = request };
 	if (p->request != NULL) {
 		release(&peer->in, size_bytes);
@@ -391,11 +401,12 @@ static void take_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		broken(ep, peer);
 		return;
 	}
+	long_take(peer, cell->arg[1], (uint32_t)(cell->arg[2] >> 32));
 	request = rb_match_receive(&peer->match, cell->tag);
 	if (request != NULL)
 		clear(ep, peer, request,
 		      &(struct rb_shm_announced) { cell->signature, cell->arg[1], cell->arg[0],
-						   cell->arg[2] });
+						   (uint32_t)cell->arg[2] });
 	else if ((arrival = arrival_new(ep, peer, cell, cell->arg[1], cell->arg[0])) != NULL)
 		rb_match_add_arrival(&peer->match, &arrival->base);
 }
@@ -412,7 +423,7 @@ static void incoming_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		      const struct rb_shm_cell *cell, uint64_t word)
 {
-	const uint8_t *source = bulk_next(&peer->in, word);
+	const uint8_t *source = bulk_next(peer, word);
 	struct rb_request *request = rb_shm_id_find(&ep->ids, cell->arg[0]);
 	uint64_t size_bytes = cell->arg[1], begun_ns = 0;
 	uint64_t sender_ns = cell->arg[2] < UINT32_MAX ? cell->arg[2] : UINT32_MAX;
@@ -467,7 +478,7 @@ static void take_written(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 static void take_write(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		       const struct rb_shm_cell *cell, uint64_t word)
 {
-	const uint8_t *source = bulk_next(&peer->in, word);
+	const uint8_t *source = bulk_next(peer, word);
 	const struct rb_shm_region *region = rb_shm_id_find(&ep->region_ids, cell->arg[0]);
 	uint64_t offset = cell->arg[1], size_bytes = cell->arg[2];
 
@@ -532,7 +543,7 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		broken(ep, peer);
 		return false;
 	}
-	if (in_bulks(kind) && size_bytes >= RB_SHM_BULKS) {
+	if (in_bulks(kind) && !rb_shm_bulk_exists(word)) {
 		broken(ep, peer);
 		return false;
 	}
@@ -583,8 +594,10 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		broken(ep, peer);
 	}
 	in->position += cells;
-	if (in_bulks(kind))
+	if (in_bulks(kind)) {
+		rb_shm_bulk_read(&peer->bulks, word);
 		consumed_store(in); /* The sender may be waiting for the buffer. */
+	}
 	return true;
 }
 
@@ -595,8 +608,9 @@ static uint64_t word_at(const struct rb_shm_inbound *in, uint32_t position)
 
 /* Of a message that begins with the next cell: false: some of its pieces are not here yet, or are
  * what poll ends the peer for. */
-static bool pieces_read(struct rb_shm_inbound *in, uint8_t *target, size_t size_bytes)
+static bool pieces_read(struct rb_shm_peer *peer, uint8_t *target, size_t size_bytes)
 {
+	struct rb_shm_inbound *in = &peer->in;
 	uint32_t first = in->position;
 	uint32_t last = first + (uint32_t)((size_bytes - 1) / RB_SHM_BULK_BYTES);
 
@@ -607,13 +621,16 @@ static bool pieces_read(struct rb_shm_inbound *in, uint8_t *target, size_t size_
 		uint64_t word = word_at(in, i);
 		uint32_t kind = (uint32_t)(word >> 32) & 0xffffu;
 
-		if ((uint32_t)word != i + 1 || word >> 48 >= RB_SHM_BULKS ||
+		if ((uint32_t)word != i + 1 || !rb_shm_bulk_exists(word) ||
 		    kind != (i == first ? RB_SHM_BULK : RB_SHM_MORE))
 			return false;
 	}
-	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES)
-		memcpy(target + at, bulk_next(in, word_at(in, in->position++)),
-		       rb_shm_piece(size_bytes - at));
+	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES) {
+		uint64_t word = word_at(in, in->position++);
+
+		memcpy(target + at, bulk_next(peer, word), rb_shm_piece(size_bytes - at));
+		rb_shm_bulk_read(&peer->bulks, word);
+	}
 	return true;
 }
 
@@ -634,8 +651,10 @@ static enum rb_now next_take(struct rb_shm_peer *peer, const struct rb_message *
 		in->position += cells_of(m->size_bytes);
 	} else if (kind != RB_SHM_BULK || ONCE(cell->arg[0]) != m->size_bytes ||
 		   m->size_bytes <= RB_SHM_INLINE_MAX || m->size_bytes > RB_SHM_EAGER_MAX ||
-		   !pieces_read(in, m->buffer, m->size_bytes)) {
+		   !pieces_read(peer, m->buffer, m->size_bytes)) {
 		return RB_NOW_REFUSED;
+	} else {
+		long_take(peer, m->size_bytes, (uint32_t)ONCE(cell->arg[1]));
 	}
 	release(in, m->size_bytes);
 	consumed_store(in);

@@ -69,9 +69,6 @@ static void publish(struct rb_shm_peer *peer, struct rb_shm_cell *cell, enum rb_
 static void consumed_refresh(struct rb_shm_outbound *out)
 {
 	out->consumed = atomic_load_explicit(&out->credit->consumed, memory_order_acquire);
-	while (out->bulk_free != out->bulk &&
-	       (int32_t)(out->consumed - out->bulk_at[out->bulk_free % RB_SHM_BULKS]) > 0)
-		out->bulk_free++;
 	if (out->want && (int32_t)(out->consumed - out->want_at) > 0)
 		out->want = false;
 }
@@ -85,27 +82,15 @@ static bool cells_free(struct rb_shm_outbound *out, uint32_t count)
 	return out->position - out->consumed + count < RB_SHM_CELLS;
 }
 
-static bool bulks_free(struct rb_shm_outbound *out, uint32_t count)
+/* Fills the next bulk buffer for the cell that is published next; returns what that says. */
+static uint32_t bulk_fill(struct rb_shm_peer *peer, const void *source, size_t size_bytes)
 {
-	if (out->bulk - out->bulk_free + count <= RB_SHM_BULKS)
-		return true;
-	consumed_refresh(out);
-	return out->bulk - out->bulk_free + count <= RB_SHM_BULKS;
-}
+	struct rb_shm_bulks *b = &peer->bulks;
+	uint32_t number = b->free[--b->held];
 
-/* Fills the next bulk buffer for the cell that is published next; that cell says which it is. Where
- * none is in use it is the first again: what was used before may still be in the caches. Not each
- * time: the receiver has just read the last one. */
-static uint32_t bulk_fill(struct rb_shm_outbound *out, const void *source, size_t size_bytes)
-{
-	uint32_t slot;
-
-	if (out->bulk == out->bulk_free)
-		out->bulk_first = out->bulk;
-	slot = (out->bulk - out->bulk_first) % RB_SHM_BULKS;
-	out->copy(out->bulks + (size_t)slot * RB_SHM_BULK_BYTES, source, size_bytes);
-	out->bulk_at[out->bulk++ % RB_SHM_BULKS] = out->position;
-	return slot;
+	b->unseen++;
+	peer->out.copy(rb_shm_bulk_at(b, number), source, size_bytes);
+	return number | (b->given & 0xffu) << 8;
 }
 
 static inline struct rb_shm_cell *cell_at(struct rb_shm_outbound *out, uint32_t position)
@@ -201,21 +186,27 @@ static inline bool write_inline(struct rb_shm_peer *peer, struct rb_tag tag,
 	return true;
 }
 
-/* What the next message goes to if it is one as this, and short. Not before it was read: slots up
- * to the half of them are as they were when all were free; then it is the first again if the
- * receiver keeps up. */
-static void next_bulk_prefetch(struct rb_shm_outbound *out, size_t size_bytes)
+/* What the next message goes to if it is one as this, and short. */
+static void next_bulk_prefetch(const struct rb_shm_bulks *b, size_t size_bytes)
 {
-	uint32_t slot = out->bulk - out->bulk_first;
+	uint8_t *next = rb_shm_bulk_at(b, b->held > 0 ? b->free[b->held - 1] : 0);
 
-	if (slot == RB_SHM_BULKS / 2) {
-		consumed_refresh(out);
-		slot = out->bulk - out->bulk_free == 1 ? 0 : slot;
+	for (size_t at = 0; b->held > 0 && at < size_bytes; at += sizeof(struct rb_shm_cell))
+		rb_prefetch_write(next + at);
+}
+
+/* Who sends so many in a row, and gets none, sends one way. */
+#define LONGS_ALONE 4
+
+/* A message leaves, or is announced. Returns what its cell says. */
+static uint32_t long_sent(struct rb_shm_longs *longs, size_t size_bytes)
+{
+	if (size_bytes >= RB_SHM_ATTACH_BYTES_MIN) {
+		longs->sent++;
+		if (++longs->since >= LONGS_ALONE)
+			longs->cross = false;
 	}
-	if (slot >= RB_SHM_BULKS / 2)
-		return;
-	for (size_t at = 0; at < size_bytes; at += sizeof(struct rb_shm_cell))
-		rb_prefetch_write(out->bulks + (size_t)slot * RB_SHM_BULK_BYTES + at);
+	return longs->taken;
 }
 
 /* Likewise. All pieces or none: nothing else comes between them. Streams that wait then have as
@@ -230,24 +221,23 @@ static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 	uint32_t slot;
 
 	if ((peer->streams.first != NULL && out->owed > 0) || !cells_free(out, pieces) ||
-	    !bulks_free(out, pieces))
+	    !rb_shm_bulks_free(&peer->bulks, pieces))
 		return false;
-	if (out->bulk - out->bulk_first >= RB_SHM_BULKS / 2)
-		consumed_refresh(out); /* They may all be free. */
 	out->owed = peer->streams.first != NULL ? pieces : 0;
 	out->spent += size_bytes + RB_SHM_ARRIVAL_BYTES;
 	for (size_t at = 0; at < size_bytes; at += RB_SHM_BULK_BYTES) {
-		slot = bulk_fill(out, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));
+		slot = bulk_fill(peer, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes - at));
 		if (at == 0) {
 			cell->tag = tag;
 			cell->signature = *signature;
 			cell->arg[0] = size_bytes;
+			cell->arg[1] = long_sent(&peer->longs, size_bytes);
 		}
 		publish(peer, cell_at(out, out->position), kind, slot, 1);
 		kind = RB_SHM_MORE;
 	}
 	if (size_bytes <= PREFETCHED_MAX)
-		next_bulk_prefetch(out, size_bytes);
+		next_bulk_prefetch(&peer->bulks, size_bytes);
 	return true;
 }
 
@@ -279,7 +269,8 @@ static bool send_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	cell->signature = request->signature;
 	cell->arg[0] = request->backend[RB_SHM_ID];
 	cell->arg[1] = size_bytes;
-	cell->arg[2] = rb_shm_offer(ep, peer, request, size_bytes);
+	cell->arg[2] = rb_shm_offer(ep, peer, request, size_bytes) |
+		       (uint64_t)long_sent(&peer->longs, size_bytes) << 32;
 	request->backend[RB_SHM_THEIR_ADDRESS] = 0;
 	publish(peer, cell, RB_SHM_ANNOUNCE, 0, 1);
 	return true;
@@ -296,11 +287,14 @@ static bool credit_there(struct rb_shm_outbound *out, size_t size_bytes)
 }
 
 /* What both ends had better copy at once is announced. */
-static inline bool is_eager(struct rb_shm_endpoint *ep, size_t size_bytes)
+/* A long message that goes alone is best copied once, by both ends. Where two cross, each end has
+ * one of its own to copy, and buffers that change hands are at least as fast. */
+static inline bool is_eager(struct rb_shm_endpoint *ep, const struct rb_shm_peer *peer,
+			    size_t size_bytes)
 {
 	if (__builtin_expect(size_bytes < RB_SHM_ATTACH_BYTES_MIN, 1))
 		return true;
-	return size_bytes <= RB_SHM_EAGER_MAX && !rb_shm_kernel_is_fast(ep);
+	return size_bytes <= RB_SHM_EAGER_MAX && (peer->longs.cross || !rb_shm_kernel_is_fast(ep));
 }
 
 /* False: no room now, and nothing happened. */
@@ -309,7 +303,7 @@ static bool send_try(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 {
 	size_t size_bytes = message_bytes(request);
 
-	if (!is_eager(ep, size_bytes) || !credit_there(&peer->out, size_bytes))
+	if (!is_eager(ep, peer, size_bytes) || !credit_there(&peer->out, size_bytes))
 		return send_announce(ep, peer, request, size_bytes);
 	if (!write_eager(peer, request->tag, &request->signature, request->buffer, size_bytes))
 		return false;
@@ -379,7 +373,7 @@ enum rb_now rb_shm_send_now(struct rb_endpoint *base, const struct rb_message *m
 	struct rb_shm_peer *peer = &ep->peers[m->peer];
 
 	if (peer->state != RB_SHM_CONNECTED || peer->sends.first != NULL ||
-	    !is_eager(ep, m->size_bytes) || !credit_there(&peer->out, m->size_bytes) ||
+	    !is_eager(ep, peer, m->size_bytes) || !credit_there(&peer->out, m->size_bytes) ||
 	    !write_eager(peer, m->tag, m->signature, m->buffer, m->size_bytes))
 		return RB_NOW_REFUSED;
 	ep->base.bytes_sent += m->size_bytes;
@@ -527,7 +521,7 @@ static void stream_piece(struct rb_shm_peer *peer, struct rb_request *request)
 	bool shown = request->kind == RB_REQUEST_SEND && rb_shm_shows(offset);
 	uint64_t begun_ns = shown ? rb_clock_ns() : 0;
 
-	slot = bulk_fill(out, (const uint8_t *)request->buffer + offset, piece);
+	slot = bulk_fill(peer, (const uint8_t *)request->buffer + offset, piece);
 	cell->tag = request->tag;
 	if (request->kind == RB_REQUEST_PUT) {
 		cell->arg[0] = ((const struct rb_shm_remote *)request->remote)->id;
@@ -550,7 +544,7 @@ static void flush_streams(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer)
 	struct rb_shm_outbound *out = &peer->out;
 
 	while (peer->streams.first != NULL && (peer->sends.first == NULL || out->owed > 0) &&
-	       bulks_free(out, 1) && cells_free(out, 1)) {
+	       rb_shm_bulks_free(&peer->bulks, 1) && cells_free(out, 1)) {
 		struct rb_request *request = peer->streams.first;
 
 		out->owed -= out->owed > 0;
