@@ -62,7 +62,10 @@
 #define SHORT_BYTES (128u << 10)
 
 /* Measured, 2 ranks, 2 MiB a core: slots that alternate gain most while so many vectors fit. */
-#define ALTERNATING_VECTORS 4
+#define ALTERNATING_VECTORS 5
+/* Likewise, 4 KiB to 512 KiB: of messages that cross, in buffers that change hands. */
+#define HANDED_CROSSING 0.75
+#define HANDED_BYTES (512u << 10)
 
 #define ALIGN_BYTES 64        /* A cache line: no two ranks write one. */
 #define ALIGN_FROM_BYTES 4096 /* Per block; below it even shares matter more. */
@@ -475,6 +478,9 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 	bool moves_only = a->kind == RB_KIND_ALLTOALL || a->kind == RB_KIND_ALLGATHER;
 	double each = larger(own, least), crossed = rb_kind_reduces(a->kind) ? 0.75 : 0.5;
 
+	/* Whatever the algorithm, both send at once, and buffers change hands. */
+	bool handed = messages && facts->rank_count == 2 && !rb_kind_rooted(a->kind) &&
+		      work->bytes <= HANDED_BYTES;
 	double attached = ATTACHED_BYTES;
 
 	if (crowded && a->kind == RB_KIND_BROADCAST)
@@ -484,7 +490,8 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 
 	/* One copy by the kernel from buffer to buffer, of which each end makes half: what the
 	 * sender has written crosses once more when it is reduced. */
-	if (messages && node->attach_copies > 0 && longest(facts, a, work) >= node->attach_bytes)
+	if (messages && !handed && node->attach_copies > 0 &&
+	    longest(facts, a, work) >= node->attach_bytes)
 		return (work->moved_bytes - 2 * work->crossed_bytes) * each +
 		       attached * work->crossed_bytes *
 			       larger(node->attach_copies * own + crossed * (crossing - own),
@@ -493,6 +500,8 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 		crossing *= SHORT_CROSSING;
 	if (messages && node->message_byte_us > 0)
 		crossing = PIECES_BYTES * larger(crossing, node->message_byte_us - own);
+	if (handed)
+		crossing *= HANDED_CROSSING;
 	double us = (work->moved_bytes - work->crossed_bytes) * each +
 		    work->crossed_bytes * larger(crossing, least);
 
