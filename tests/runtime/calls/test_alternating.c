@@ -167,7 +167,8 @@ static struct rb_plan *plan_of(struct rb_span even, struct rb_span odd)
 {
 	struct rb_step step;
 	struct rb_span spans[2];
-	struct rb_schedule schedule = { .steps = &step, .spans = spans };
+	struct rb_dep none;
+	struct rb_schedule schedule = { .steps = &step, .spans = spans, .deps = &none };
 	struct rb_writer w = { .schedule = &schedule, .step_capacity = 1, .span_capacity = 2 };
 	const struct rb_layout layout = {
 		.count = 3 * BLOCK_MAX, .chunk = CHUNK_WORDS, .block_count = 3, .align = 1

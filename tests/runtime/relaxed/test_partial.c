@@ -601,7 +601,6 @@ static rubato_status unmapped_main(rubato_comm *comm, void *arg)
 
 	(void)arg;
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "direct"));
-	RB_TRY(rubato_set_algorithm(comm, "allgather", "flat"));
 	lame.word_map = unmapped;
 	transport_replace(comm, rubato_rank(comm) == 1 ? &lame : ops);
 	EXPECT(rubato_partial_create(comm, 1, RUBATO_INT64, RUBATO_SUM, NULL, &p) ==
@@ -616,8 +615,10 @@ static rubato_status unmapped_main(rubato_comm *comm, void *arg)
 	return rubato_partial_free(p);
 }
 
+/* The ranks agree by messages: how fast memory is here must not make them map each other's. */
 START_TEST(creation_fails_everywhere_or_nowhere)
 {
+	ck_assert_int_eq(setenv("RUBATO_MEASURE", "0", 1), 0);
 	ck_assert_int_eq(local_run(3, shm, unmapped_main, NULL, NULL), RUBATO_OK);
 }
 END_TEST
