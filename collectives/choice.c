@@ -63,7 +63,8 @@
 
 /* Measured, 2 ranks, 2 MiB a core: slots that alternate gain most while so many vectors fit. */
 #define ALTERNATING_VECTORS 5
-/* Likewise, 4 KiB to 512 KiB: of messages that cross, in buffers that change hands. */
+/* Likewise, 4 to 512 KiB: of messages that cross, in buffers that change hands; where what comes
+ * is reduced it gains to half as much. Longer ones are never attached, and gain nothing. */
 #define HANDED_CROSSING 0.75
 #define HANDED_BYTES (512u << 10)
 
@@ -480,7 +481,7 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 
 	/* Whatever the algorithm, both send at once, and buffers change hands. */
 	bool handed = messages && facts->rank_count == 2 && !rb_kind_rooted(a->kind) &&
-		      work->bytes <= HANDED_BYTES;
+		      longest(facts, a, work) <= HANDED_BYTES;
 	double attached = ATTACHED_BYTES;
 
 	if (crowded && a->kind == RB_KIND_BROADCAST)
@@ -500,7 +501,7 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 		crossing *= SHORT_CROSSING;
 	if (messages && node->message_byte_us > 0)
 		crossing = PIECES_BYTES * larger(crossing, node->message_byte_us - own);
-	if (handed)
+	if (handed && work->bytes <= (moves_only ? HANDED_BYTES : SHORT_BYTES))
 		crossing *= HANDED_CROSSING;
 	double us = (work->moved_bytes - work->crossed_bytes) * each +
 		    work->crossed_bytes * larger(crossing, least);
