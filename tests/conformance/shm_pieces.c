@@ -172,6 +172,7 @@ START_TEST(test_cancelled_between)
 	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
 	for (size_t i = 0; i < LONG_BYTES; i++)
 		ck_assert_uint_eq(w.buffer[i], 0);
+	ck_assert_uint_eq(w.peer->bulks.held, RB_SHM_BULKS + PIECES);
 	next_is_right(&w, 5);
 	world_close(&w);
 }
@@ -430,6 +431,70 @@ START_TEST(test_hands)
 }
 END_TEST
 
+/* So many buffers were given back, and taken, after this piece had left. */
+START_TEST(test_hands_ahead)
+{
+	struct world w = world_open();
+	struct rb_shm_bulks *b = &w.peer->bulks;
+
+	b->taken = (uint32_t)_i;
+	atomic_store(&b->theirs_credit->given, b->taken);
+	piece_write(&w, 5, 0);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	ck_assert_uint_eq(b->taken, (uint32_t)_i);
+	ck_assert_uint_eq(b->held, RB_SHM_BULKS + 1);
+	world_close(&w);
+}
+END_TEST
+
+static void long_write(struct world *w, uint64_t tag, uint32_t theirs_taken)
+{
+	for (uint32_t i = 0; i < 4; i++) {
+		struct rb_shm_cell *cell = &w->peer->in.ring->cells[w->position % RB_SHM_CELLS];
+		cell->tag = (struct rb_tag) { 0, tag };
+		cell->signature = (struct rb_signature) { 0 };
+		cell->arg[0] = RB_SHM_ATTACH_BYTES_MIN;
+		cell->arg[1] = theirs_taken;
+		atomic_store(&cell->word, (uint64_t)++w->position |
+						  (uint64_t)(i == 0 ? RB_SHM_BULK : RB_SHM_MORE)
+							  << 32 |
+						  (uint64_t)i << 48);
+	}
+}
+
+/* Each long message counts once, however it is met; also where counts wrap. */
+START_TEST(test_longs)
+{
+	struct world w = world_open();
+	uint8_t *bytes = calloc(1, RB_SHM_ATTACH_BYTES_MIN);
+	struct rb_signature signature = { 0 };
+	struct rb_message m = whole_message(&w, &signature);
+	struct rb_request q = {
+		.peer = 1, .tag = { 0, 6 }, .buffer = bytes, .size_bytes = RB_SHM_ATTACH_BYTES_MIN
+	};
+	struct rb_shm_longs *l = &w.peer->longs;
+
+	l->sent = 2;
+	m.buffer = bytes;
+	m.size_bytes = RB_SHM_ATTACH_BYTES_MIN;
+	long_write(&w, 5, UINT32_MAX);
+	ck_assert_int_eq(rb_transport_shm.recv_now(w.base, &m), RB_NOW_DONE);
+	ck_assert_uint_eq(l->taken, 1);
+	ck_assert(l->cross);
+	rb_transport_shm.recv(w.base, &q);
+	long_write(&w, 6, 2);
+	long_write(&w, 7, UINT32_MAX); /* Without a receive: it is left for the next poll. */
+	ck_assert_ptr_eq(rb_transport_shm.poll(w.base), &q);
+	ck_assert_uint_eq(l->taken, 2);
+	ck_assert(!l->cross);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	ck_assert_uint_eq(l->taken, 3);
+	ck_assert(l->cross);
+	world_close(&w);
+	free(bytes);
+}
+END_TEST
+
 #define STREAM_LAPS 3u
 #define STREAM_FIRST (1 + RB_SHM_BULKS) /* An announcement, and as many pieces as there is room. */
 
@@ -564,6 +629,8 @@ int main(void)
 	tcase_add_loop_test(t, test_now_broken, 0, WRONGS * PIECES);
 	tcase_add_test(t, test_now_hole);
 	tcase_add_loop_test(t, test_hands, 0, 2 * PIECES);
+	tcase_add_loop_test(t, test_hands_ahead, 0, 600);
+	tcase_add_test(t, test_longs);
 	tcase_add_test(t, test_dump);
 	tcase_add_loop_test(t, test_full_ring, 0, RB_SHM_PIECES + 1);
 	tcase_add_test(t, test_stream_makes_room);

@@ -170,7 +170,8 @@ FAULTS = [
      [(BULKS, "atomic_store_explicit(&b->own_credit->given, b->given, memory_order_release);",
        "atomic_store_explicit(&b->own_credit->given, b->given, memory_order_relaxed);")]),
     ("shm: what is given back is looked at relaxed", "shm-pieces",
-     [(BULKS, "atomic_load_explicit(&b->theirs_credit->given, memory_order_acquire)",
+     [(BULKS, "rb_shm_bulks_take(b, [[atomic_load_explicit(&b->theirs_credit->given,"
+              " memory_order_acquire)]]",
        "atomic_load_explicit(&b->theirs_credit->given, memory_order_relaxed)")]),
     ("shm: a bulk buffer is given back before its number is there", "shm-pieces",
      [(BULKS, "atomic_store_explicit(&b->own_credit->which[b->given++ % RB_SHM_BULKS_GIVEN],"

@@ -43,8 +43,13 @@ void rb_shm_bulk_read(struct rb_shm_bulks *b, uint64_t word)
 	uint32_t number = rb_shm_bulk_number(word) ^ RB_SHM_BULK_OWN;
 	int8_t untaken = (int8_t)((uint8_t)(word >> 56) - (uint8_t)b->taken);
 
-	if (untaken > 0) /* Else we looked meanwhile. */
-		rb_shm_bulks_take(b, (uint32_t)untaken);
+	if (untaken > 0) { /* Else we looked meanwhile; or so often that eight bits wrapped. */
+		uint32_t there =
+			atomic_load_explicit(&b->theirs_credit->given, memory_order_acquire) -
+			b->taken;
+
+		rb_shm_bulks_take(b, there < (uint32_t)untaken ? there : (uint32_t)untaken);
+	}
 	if (b->held >= RB_SHM_BULKS_KEPT) {
 		give(b, number);
 	} else if (b->held == 0) {

@@ -286,15 +286,15 @@ static bool credit_there(struct rb_shm_outbound *out, size_t size_bytes)
 	return after - out->released <= RB_UNEXPECTED_BYTES_MAX;
 }
 
-/* What both ends had better copy at once is announced. */
-/* A long message that goes alone is best copied once, by both ends. Where two cross, each end has
- * one of its own to copy, and buffers that change hands are at least as fast. */
+/* Not what both ends had better copy at once: a long message that goes alone, or to oneself. Where
+ * two cross each end has one of its own to copy, and buffers that change hands are as fast. */
 static inline bool is_eager(struct rb_shm_endpoint *ep, const struct rb_shm_peer *peer,
 			    size_t size_bytes)
 {
 	if (__builtin_expect(size_bytes < RB_SHM_ATTACH_BYTES_MIN, 1))
 		return true;
-	return size_bytes <= RB_SHM_EAGER_MAX && (peer->longs.cross || !rb_shm_kernel_is_fast(ep));
+	return size_bytes <= RB_SHM_EAGER_MAX &&
+	       ((peer->longs.cross && peer->rank != ep->base.rank) || !rb_shm_kernel_is_fast(ep));
 }
 
 /* False: no room now, and nothing happened. */
