@@ -1,10 +1,10 @@
 /*
  * shm_send.c -- the way out: cells, bulk buffers, announced messages, puts.
  *
- * A message goes one of three ways. Up to RB_SHM_INLINE_MAX bytes travel in cells, up to what all
- * bulk buffers hold in those, piece by piece, so that the receiver empties one while the next is
- * filled here; both are eager: they need credit, since the receiver must take them out of the ring
- * whether it waits for them or not. What is larger, or finds no credit, is announced; when its
+ * A message goes one of three ways. Up to RB_SHM_INLINE_MAX bytes travel in cells, up to
+ * RB_SHM_EAGER_MAX in bulk buffers, piece by piece, so that the receiver empties one while the next
+ * is filled here; both are eager: they need credit, since the receiver must take them out of the
+ * ring whether it waits for them or not. What is larger, or finds no credit, is announced; when its
  * receive is posted the receiver clears it, and it streams through the bulk buffers, as they become
  * free. Only the sender ever touches the source, so a cancel is over when WITHDRAW is queued: a
  * late CLEAR finds its id gone. Or both ends copy it at once, without a buffer between:
