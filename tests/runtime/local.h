@@ -27,4 +27,7 @@ rubato_status local_run_raw(uint32_t rank_count, const struct rb_transport_ops *
  * memory. */
 const struct rb_transport_ops *local_transport(const char *name);
 
+/* What the rank's first endpoint calls from here on; others' threads may be driving it. */
+void local_transport_replace(rubato_comm *comm, const struct rb_transport_ops *ops);
+
 #endif

@@ -282,14 +282,6 @@ static rubato_status start_looks(rubato_comm *comm, rubato_op *op, bool shared)
 	return RUBATO_OK;
 }
 
-/* The progress thread, which may be driving, reads the table under the engine's lock. */
-static void transport_replace(rubato_comm *comm, const struct rb_transport_ops *ops)
-{
-	rb_engine_enter(&comm->engine);
-	rb_comm_endpoint(comm)->ops = ops;
-	rb_engine_leave(&comm->engine);
-}
-
 static rubato_status looking_main(rubato_comm *comm, void *arg)
 {
 	uint32_t rank = rubato_rank(comm);
@@ -307,7 +299,7 @@ static rubato_status looking_main(rubato_comm *comm, void *arg)
 		looking.ops = *ep->ops;
 		looking.real = ep->ops;
 		looking.ops.here = looks_here;
-		transport_replace(comm, &looking.ops);
+		local_transport_replace(comm, &looking.ops);
 	}
 	for (uint32_t i = 0; i < STARTS; i++) {
 		in = value(rank, i);
@@ -326,7 +318,7 @@ static rubato_status looking_main(rubato_comm *comm, void *arg)
 		EXPECT(out == value(0, i) + value(1, i) + value(2, i));
 	}
 	if (rank == 0)
-		transport_replace(comm, looking.real);
+		local_transport_replace(comm, looking.real);
 	rubato_op_free(op);
 	return RUBATO_OK;
 }
