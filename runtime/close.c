@@ -161,6 +161,7 @@ rubato_status rubato_abort(rubato_comm *comm)
 	rb_engine_enter(&comm->engine);
 	rb_engine_poison(&comm->engine, RUBATO_ERR_CANCELLED, "the communicator was aborted");
 	(void)rb_engine_progress(&comm->engine);
+	rb_engine_tell(&comm->engine);
 	rb_engine_leave(&comm->engine);
 	return RUBATO_OK;
 }

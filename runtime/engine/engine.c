@@ -347,23 +347,11 @@ bool rb_engine_progress(struct rb_engine *engine)
 	return moved;
 }
 
-/* Whether completed messages have yet to be driven out. */
-static inline bool leaving(const struct rb_engine *engine)
-{
-	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
-		struct rb_endpoint *ep = engine->endpoints[i];
-
-		if (ep->leaving != 0 && (ep->ops->left == NULL || !ep->ops->left(ep)))
-			return true;
-	}
-	return false;
-}
-
 /* For who drives. A poisoned engine tells its peers, but not at the price of a late error. */
 static inline bool over(const struct rb_engine *engine, const bool *done)
 {
 	return *done && (engine->background.thread.running || engine->poison != RUBATO_OK ||
-			 !leaving(engine));
+			 !rb_engine_leaving(engine));
 }
 
 bool rb_engine_over(const struct rb_engine *engine, const bool *done)
@@ -726,7 +714,7 @@ rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_
 {
 	uint64_t start;
 
-	if (over(engine, done))
+	if (over(engine, done) && engine->poison == RUBATO_OK)
 		return RUBATO_OK;
 	start = rb_engine_now(engine);
 	while (!rb_engine_over(engine, done)) {
@@ -744,6 +732,8 @@ rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_
 		if (!finished)
 			break;
 	}
+	if (engine->poison != RUBATO_OK)
+		rb_engine_tell(engine);
 	engine->wait_ns += rb_engine_now(engine) - start;
 	return *done ? RUBATO_OK : RUBATO_ERR_TIMEOUT;
 }
@@ -769,7 +759,8 @@ bool rb_engine_quiet(struct rb_engine *engine, uint32_t in_flight, uint32_t put_
 {
 	if (engine->driving != RB_DRIVING_NOBODY || engine->waiters > 0 || engine->runs != NULL ||
 	    engine->polled > put_off || engine->in_flight > in_flight || engine->notices != NULL ||
-	    atomic_load_explicit(&engine->abort_wanted, memory_order_relaxed) || leaving(engine))
+	    atomic_load_explicit(&engine->abort_wanted, memory_order_relaxed) ||
+	    rb_engine_leaving(engine))
 		return false;
 	return ++engine->unpolled < UNPOLLED_MAX;
 }
@@ -810,7 +801,7 @@ rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done, uin
 	if (!*done && engine->driving != RB_DRIVING_WAITER && engine->waiters == 0 &&
 	    !rb_engine_time_is_virtual(engine))
 		first_polls(engine, done);
-	if (over(engine, done))
+	if (over(engine, done) && engine->poison == RUBATO_OK)
 		return RUBATO_OK;
 	return rb_engine_wait(engine, done, rb_deadline(rb_engine_now(engine), timeout_ns));
 }
@@ -819,7 +810,7 @@ rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done, uin
 
 static inline bool background_wanted(const struct rb_engine *engine)
 {
-	return engine->in_flight > 0 || leaving(engine);
+	return engine->in_flight > 0 || rb_engine_leaving(engine);
 }
 
 static void background_modest(struct rb_engine *engine, bool modest)

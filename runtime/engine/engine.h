@@ -154,6 +154,7 @@ struct rb_engine {
 
 	rubato_status poison; /* The first error of a collective, or 0. */
 	char poison_text[RB_TEXT_BYTES];
+	bool told; /* Of it: rb_engine_tell. */
 	_Atomic bool abort_wanted;
 
 	uint32_t unpolled; /* What was carried out since the last poll. */
@@ -200,6 +201,18 @@ static inline struct rb_endpoint *rb_engine_endpoint(const struct rb_engine *eng
 static inline bool rb_engine_time_is_virtual(const struct rb_engine *engine)
 {
 	return (engine->endpoints[0]->ops->caps & RB_CAP_VIRTUAL_TIME) != 0;
+}
+
+/* Whether completed messages have yet to be driven out. */
+static inline bool rb_engine_leaving(const struct rb_engine *engine)
+{
+	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
+		struct rb_endpoint *ep = engine->endpoints[i];
+
+		if (ep->leaving != 0 && (ep->ops->left == NULL || !ep->ops->left(ep)))
+			return true;
+	}
+	return false;
 }
 
 uint64_t rb_engine_now(struct rb_engine *engine);
@@ -258,6 +271,12 @@ RB_NODISCARD rubato_status rb_engine_wait_for(struct rb_engine *engine, const bo
 bool rb_engine_look(struct rb_engine *engine, const bool *done);
 /* Ends all runs with `status`, buffers quiet, and lets no new one start. The first one counts. */
 void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text);
+/*
+ * What a poisoned engine has to say leaves, if no progress thread sees to that: that is waited for
+ * once, and for so short a time that the error is not late. Who has no room for it that long hears
+ * of it at the next call, or at the end.
+ */
+void rb_engine_tell(struct rb_engine *engine);
 RB_NODISCARD rubato_status rb_engine_check(struct rb_engine *engine); /* The poison, noted again. */
 
 /* The threads that wait look whether what they wait for has come. */

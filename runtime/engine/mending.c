@@ -1,5 +1,11 @@
-/* mending.c -- what has left, and may be lost on its way: `look_ns` of transport/transport.h. */
+/* mending.c -- what has left, and may be lost on its way: `look_ns` of transport/transport.h; and
+ * what is the last to leave. */
 #include "runtime/engine/engine.h"
+
+#include "base/clock.h"
+#include "base/sync.h"
+
+#define TELL_NS 100000000 /* Guess: peers that compute have taken what fills their rings. */
 
 bool rb_engine_mends(const struct rb_engine *engine)
 {
@@ -32,4 +38,19 @@ void rb_engine_look_after(struct rb_engine *engine)
 			ep->ops->look(ep);
 	}
 	(void)rb_engine_progress(engine);
+}
+
+void rb_engine_tell(struct rb_engine *engine)
+{
+	uint64_t until_ns = rb_clock_ns() + TELL_NS;
+
+	if (engine->told || engine->background.thread.running)
+		return;
+	engine->told = true;
+	while (rb_engine_leaving(engine) && rb_clock_ns() < until_ns) {
+		if (engine->driving == RB_DRIVING_NOBODY)
+			(void)rb_engine_progress(engine);
+		(void)rb_engine_hand_over(engine);
+		rb_yield();
+	}
 }

@@ -102,7 +102,7 @@ FAULTS = [
      [(ENGINE, "if ([[!completed && !engine->posted]] && (engine->polled == 0",
        "!engine->posted")]),
     ("engine: as it was, parks though messages have yet to leave", "engine-leaving",
-     [(ENGINE, "engine->in_flight > 0 || leaving(engine)", "engine->in_flight > 0")]),
+     [(ENGINE, "engine->in_flight > 0 || rb_engine_leaving(engine)", "engine->in_flight > 0")]),
     ("engine: the progress thread is not told that it drives", "engine-left",
      [(ENGINE, "[[engine->driving = RB_DRIVING_BACKGROUND;]]"
                " engine->background.handed_moves", ";")]),

@@ -238,6 +238,51 @@ START_TEST(nor_does_one_without_progress_thread)
 }
 END_TEST
 
+#define CROWD 1000u /* Messages: more than a ring has room for. */
+
+/* The reason for which an engine is poisoned leaves as well, behind what fills the way to a rank
+ * that comes late. */
+static rubato_status abort_play(rubato_comm *comm, void *arg)
+{
+	struct stage *stage = arg;
+	uint8_t *bytes = calloc(1, LARGE_BYTES);
+	rubato_op *ops[CROWD];
+
+	EXPECT(bytes != NULL);
+	RB_TRY(rubato_barrier(comm));
+	if (rubato_rank(comm) == 0) {
+		for (uint32_t i = 0; i < CROWD; i++) {
+			bool done;
+
+			RB_TRY(rubato_op_send(comm, bytes, SMALL_BYTES, RUBATO_UINT8, 1 + i % 2, i,
+					      &ops[i]));
+			RB_TRY(rubato_start(ops[i]));
+			RB_TRY(rubato_test(ops[i], &done));
+		}
+		RB_TRY(rubato_abort(comm));
+		RB_TRY(compute(comm, stage));
+		for (uint32_t i = 0; i < CROWD; i++)
+			rubato_op_free(ops[i]);
+	} else {
+		rb_clock_sleep_until(rb_clock_ns() + LATE_NS);
+		EXPECT(rubato_recv(comm, bytes, SMALL_BYTES, RUBATO_UINT8, 0, CROWD) ==
+		       RUBATO_ERR_PEER);
+		(void)atomic_fetch_add(&stage->through, 1);
+	}
+	(void)rubato_finalize(comm); /* Says why it ended, to all but rank 0. */
+	free(bytes);
+	return RUBATO_OK;
+}
+
+START_TEST(an_abort_leaves_without_progress_thread)
+{
+	struct stage stage = { .scene = &(struct scene) { .name = "an abort" } };
+
+	ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0);
+	ck_assert_int_eq(local_run_raw(RANKS, transports, abort_play, &stage, NULL), RUBATO_OK);
+}
+END_TEST
+
 /* While its receivers compute, too, there is nothing to do but to wait: asleep. */
 static rubato_status sleep_main(rubato_comm *comm, void *arg)
 {
@@ -284,6 +329,8 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 200);
 	tcase_add_loop_test(tc, a_rank_that_computes_holds_nobody_up, 0, SCENES);
 	tcase_add_loop_test(tc, nor_does_one_without_progress_thread, 0, SCENES);
+	if (!simulated())
+		tcase_add_test(tc, an_abort_leaves_without_progress_thread);
 	if (!simulated())
 		tcase_add_test(tc, what_cannot_leave_yet_is_waited_for_asleep);
 	suite_add_tcase(suite, tc);
