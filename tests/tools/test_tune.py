@@ -103,7 +103,7 @@ class Profile(unittest.TestCase):
         said = []
         for more in ("", "attach-bandwidth 60GB/s\n", "attach-bandwidth 20GB/s\n"):
             path = str(self.write("p", node + more))
-            line = self.explained([], "alltoall", "4M", RUBATO_PROFILE=path)
+            line = self.explained([], "broadcast", "4M", RUBATO_PROFILE=path)
             said.append(float(re.search(r"flat ([0-9.]+) us", line)[1]))
         self.assertEqual(said[0], said[2])
         self.assertLess(said[1], said[0])
