@@ -393,7 +393,7 @@ static void give_back(struct world *w, uint32_t position)
 }
 
 /* What is held when all is read; also where counts wrap. A piece that tells of buffers that were
- * given back brings them; who then holds too many gives back some. */
+ * given back brings them; who holds as many as one may gives back what it reads. */
 START_TEST(test_hands)
 {
 	struct world w = world_open();
@@ -443,6 +443,27 @@ START_TEST(test_hands_ahead)
 	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
 	ck_assert_uint_eq(b->taken, (uint32_t)_i);
 	ck_assert_uint_eq(b->held, RB_SHM_BULKS + 1);
+	world_close(&w);
+}
+END_TEST
+
+/* Who says that more was given back than there is brings no more than one may hold. */
+START_TEST(test_hands_lie)
+{
+	struct world w = world_open();
+	struct rb_shm_bulks *b = &w.peer->bulks;
+
+	w.given = RB_SHM_BULKS_GIVEN;
+	atomic_store(&b->theirs_credit->given, w.given);
+	piece_write(&w, 5, 0);
+	ck_assert_ptr_null(rb_transport_shm.poll(w.base));
+	ck_assert_uint_eq(b->held, RB_SHM_BULKS_KEPT);
+	ck_assert_uint_eq(b->taken, RB_SHM_BULKS_KEPT - RB_SHM_BULKS);
+	ck_assert_uint_eq(atomic_load(&b->own_credit->given), 1);
+	ck_assert(rb_shm_bulks_free(b, RB_SHM_PIECES));
+	b->unseen = RB_SHM_BULKS_UNSEEN; /* It looks again. */
+	ck_assert(rb_shm_bulks_free(b, RB_SHM_PIECES));
+	ck_assert_uint_eq(b->held, RB_SHM_BULKS_KEPT);
 	world_close(&w);
 }
 END_TEST
@@ -630,6 +651,7 @@ int main(void)
 	tcase_add_test(t, test_now_hole);
 	tcase_add_loop_test(t, test_hands, 0, 2 * PIECES);
 	tcase_add_loop_test(t, test_hands_ahead, 0, 600);
+	tcase_add_test(t, test_hands_lie);
 	tcase_add_test(t, test_longs);
 	tcase_add_test(t, test_dump);
 	tcase_add_loop_test(t, test_full_ring, 0, RB_SHM_PIECES + 1);

@@ -213,7 +213,7 @@ static void laws(const struct fuzz *f)
 			for (const struct rb_arrival *a = peer->match.arrivals[b]; a != NULL;
 			     a = a->next)
 				FUZZ_CHECK(!rb_tag_same(a->tag, q->tag));
-	FUZZ_CHECK(peer->bulks.held <= 2 * RB_SHM_BULKS);
+	FUZZ_CHECK(peer->bulks.held <= RB_SHM_BULKS_KEPT);
 	FUZZ_CHECK(peer->in.held <= RB_UNEXPECTED_BYTES_MAX || peer->doom != RUBATO_OK ||
 		   peer->state == RB_SHM_GONE);
 }

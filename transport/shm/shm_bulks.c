@@ -11,7 +11,7 @@ void rb_shm_bulks_reset(struct rb_shm_bulks *b)
 /* The oldest comes on top: what its reader has just read is dear to write. */
 void rb_shm_bulks_take(struct rb_shm_bulks *b, uint32_t count)
 {
-	uint32_t room = 2 * RB_SHM_BULKS - b->held;
+	uint32_t room = RB_SHM_BULKS_KEPT - b->held;
 
 	count = count < room ? count : room; /* More only by a peer that lies. */
 	b->held += count;
@@ -58,6 +58,4 @@ void rb_shm_bulk_read(struct rb_shm_bulks *b, uint64_t word)
 		b->free[b->held] = b->free[b->held - 1];
 		b->free[b->held++ - 1] = (uint8_t)number;
 	}
-	while (b->held > RB_SHM_BULKS_KEPT)
-		give(b, b->free[--b->held]);
 }

@@ -9,8 +9,9 @@
  *
  * When all pieces are read each side holds RB_SHM_PIECES or more, what the longest message that
  * leaves at once needs. For each piece tells how many buffers were given back before it left: who
- * reads it takes those first, and gives back what is then too much. Who gave some back after its
- * last piece held just RB_SHM_BULKS_KEPT then, and has sent nothing since: it still does.
+ * reads it takes those first. Who gave some back after its last piece held just RB_SHM_BULKS_KEPT
+ * then, and has sent nothing since: it still does. So what it gave, all that the other holds and
+ * all that is under way are RB_SHM_PIECES until its next piece: to take never makes too many.
  *
  * The next piece goes into the buffer on top, whose lines are asked for when the piece before has
  * left (next_bulk_prefetch); what was read comes below it.
@@ -27,6 +28,7 @@
 /* Of a buffer's number, as its holder has it: it lies in the holder's segment, not the peer's. */
 #define RB_SHM_BULK_OWN 0x80u
 _Static_assert(2 * RB_SHM_BULKS <= RB_SHM_BULKS_GIVEN && RB_SHM_BULKS <= RB_SHM_BULK_OWN, "fits");
+_Static_assert(RB_SHM_BULKS <= RB_SHM_BULKS_KEPT, "those of the begin may be kept");
 
 struct rb_shm_credit {             /* Lines in pairs: neighbours are prefetched so. */
 	_Atomic uint32_t consumed; /* Cells, counted mod 2^32. */
