@@ -401,12 +401,20 @@ enum machine {
 	CORE_EACH,
 	DEAR_MESSAGES, /* On two cores, as long ones were measured there. */
 	ATTACHING,     /* On two cores whose kernel copies from buffer to buffer. */
+	FAR_APART,     /* Each rank on its own, at 1 Gbit/s. */
 };
 
 static struct rb_choice_facts machine_facts(enum machine machine, uint32_t ranks)
 {
 	struct rb_choice_facts facts = machine == ATTACHING ? crowded(ranks) : node(ranks, true);
+	static struct rb_nodes nodes; /* Of one at a time. */
 
+	if (machine == FAR_APART) {
+		nodes_of(&nodes, ranks, 1);
+		facts = machines(ranks);
+		facts.nodes = &nodes;
+		facts.network = (struct rb_link) { .latency_us = 10000, .byte_us = 0.008 };
+	}
 	facts.ahead = false;
 	if (machine == CORE_EACH)
 		facts.cores = ranks;
@@ -421,70 +429,70 @@ static struct rb_choice_facts machine_facts(enum machine machine, uint32_t ranks
 
 /* The lengths of a row are a tenth apart: a constant that is that much larger or smaller has the
  * same algorithm at both. Which constant, stands beside it. */
+static const struct {
+	enum machine machine;
+	uint32_t ranks;
+	enum rb_kind kind;
+	bool plain;
+	uint64_t below, above;
+	const char *names[2];
+} crossings[] = {
+	/* CROSSING_US, HANDED_CROSSING */
+	{ TWO_CORES, 2, RB_KIND_REDUCE_SCATTER, false, 39424, 43264, { "flat", "direct" } },
+	/* HANDED_BYTES */
+	{ DEAR_MESSAGES, 2, RB_KIND_ALLTOALL, true, 500032, 550016, { "flat", "staged" } },
+	/* BYTE_US */
+	{ TWO_CORES, 4, RB_KIND_REDUCE, false, 83200, 92672, { "flat", "direct" } },
+	/* PHASE_US, HALVES_BYTES */
+	{ CORE_EACH,
+	  8,
+	  RB_KIND_ALLREDUCE,
+	  false,
+	  8512,
+	  9472,
+	  { "recursive_doubling", "recursive_halving_doubling" } },
+	/* TURN_US */
+	{ TWO_CORES, 4, RB_KIND_ALLREDUCE, false, 11136, 12416, { "flat", "recursive_doubling" } },
+	/* MESSAGE_US, MAPPED_MESSAGES */
+	{ CORE_EACH, 8, RB_KIND_REDUCE, false, 34240, 38144, { "binomial", "direct" } },
+	/* EXCHANGE_PHASES */
+	{ TWO_CORES, 3, RB_KIND_BROADCAST, false, 129600, 144384, { "flat", "direct" } },
+	/* ALTERNATING_VECTORS, CACHE_BYTES */
+	{ TWO_CORES, 3, RB_KIND_ALLTOALL, true, 134400, 147200, { "staged", "flat" } },
+	/* FLOOD_CACHES: smaller, larger */
+	{ TWO_CORES, 4, RB_KIND_ALLGATHERV, true, 150272, 167360, { "flat", "ring" } },
+	{ TWO_CORES, 8, RB_KIND_ALLGATHERV, true, 159424, 177600, { "flat", "ring" } },
+	/* FLOODED_MAX */
+	{ TWO_CORES, 64, RB_KIND_ALLGATHERV, true, 341952, 377728, { "flat", "ring" } },
+	/* JOINED_BYTES */
+	{ FAR_APART, 4, RB_KIND_REDUCE_SCATTER, false, 4682752, 5172672, { "flat", "ring" } },
+	/* SHORT_CROSSING */
+	{ CORE_EACH, 3, RB_KIND_ALLGATHER, false, 78400, 87360, { "flat", "direct" } },
+	/* SHORT_BYTES */
+	{ CORE_EACH, 8, RB_KIND_ALLTOALL, false, 125824, 140160, { "flat", "direct" } },
+	/* PIECES_BYTES */
+	{ DEAR_MESSAGES, 4, RB_KIND_REDUCE, false, 71744, 79936, { "flat", "direct" } },
+	/* ATTACHED_BYTES */
+	{ ATTACHING, 16, RB_KIND_REDUCE, false, 201920, 224960, { "flat", "direct" } },
+	/* ATTACHED_BROADCAST_BYTES */
+	{ ATTACHING, 3, RB_KIND_BROADCAST, true, 141632, 157760, { "flat", "staged" } },
+};
+
 START_TEST(curves_cross_where_they_do)
 {
-	static const struct {
-		enum machine machine;
-		uint32_t ranks;
-		enum rb_kind kind;
-		bool plain;
-		uint64_t below, above;
-		const char *names[2];
-	} rows[] = {
-		/* CROSSING_US, HANDED_CROSSING */
-		{ TWO_CORES, 2, RB_KIND_REDUCE_SCATTER, false, 39424, 43264, { "flat", "direct" } },
-		/* HANDED_BYTES */
-		{ DEAR_MESSAGES, 2, RB_KIND_ALLTOALL, true, 500032, 550016, { "flat", "staged" } },
-		/* BYTE_US */
-		{ TWO_CORES, 4, RB_KIND_REDUCE, false, 83200, 92672, { "flat", "direct" } },
-		/* PHASE_US, HALVES_BYTES */
-		{ CORE_EACH,
-		  8,
-		  RB_KIND_ALLREDUCE,
-		  false,
-		  8512,
-		  9472,
-		  { "recursive_doubling", "recursive_halving_doubling" } },
-		/* TURN_US */
-		{ TWO_CORES,
-		  4,
-		  RB_KIND_ALLREDUCE,
-		  false,
-		  11136,
-		  12416,
-		  { "flat", "recursive_doubling" } },
-		/* MESSAGE_US, MAPPED_MESSAGES */
-		{ CORE_EACH, 8, RB_KIND_REDUCE, false, 34240, 38144, { "binomial", "direct" } },
-		/* EXCHANGE_PHASES */
-		{ TWO_CORES, 3, RB_KIND_BROADCAST, false, 129600, 144384, { "flat", "direct" } },
-		/* ALTERNATING_VECTORS, CACHE_BYTES */
-		{ TWO_CORES, 3, RB_KIND_ALLTOALL, true, 134400, 147200, { "staged", "flat" } },
-		/* FLOOD_CACHES: smaller, larger */
-		{ TWO_CORES, 4, RB_KIND_ALLGATHERV, true, 150272, 167360, { "flat", "ring" } },
-		{ TWO_CORES, 8, RB_KIND_ALLGATHERV, true, 159424, 177600, { "flat", "ring" } },
-		/* SHORT_CROSSING */
-		{ CORE_EACH, 3, RB_KIND_ALLGATHER, false, 78400, 87360, { "flat", "direct" } },
-		/* SHORT_BYTES */
-		{ CORE_EACH, 8, RB_KIND_ALLTOALL, false, 125824, 140160, { "flat", "direct" } },
-		/* PIECES_BYTES */
-		{ DEAR_MESSAGES, 4, RB_KIND_REDUCE, false, 71744, 79936, { "flat", "direct" } },
-		/* ATTACHED_BYTES */
-		{ ATTACHING, 16, RB_KIND_REDUCE, false, 201920, 224960, { "flat", "direct" } },
-		/* ATTACHED_BROADCAST_BYTES */
-		{ ATTACHING, 3, RB_KIND_BROADCAST, true, 141632, 157760, { "flat", "staged" } },
-	};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct rb_choice_facts facts = machine_facts(rows[i].machine, rows[i].ranks);
+	for (size_t i = 0; i < sizeof(crossings) / sizeof(crossings[0]); i++) {
+		struct rb_choice_facts facts =
+			machine_facts(crossings[i].machine, crossings[i].ranks);
 
 		for (uint32_t side = 0; side < 2; side++) {
-			uint64_t bytes = side == 0 ? rows[i].below : rows[i].above;
-			const char *name = name_of(facts, rows[i].kind, bytes, rows[i].plain);
+			uint64_t bytes = side == 0 ? crossings[i].below : crossings[i].above;
+			const char *name =
+				name_of(facts, crossings[i].kind, bytes, crossings[i].plain);
 
-			ck_assert_msg(strcmp(name, rows[i].names[side]) == 0,
+			ck_assert_msg(strcmp(name, crossings[i].names[side]) == 0,
 				      "row %zu: %s of %llu bytes on %u ranks: %s, not %s", i,
-				      rb_kind_name(rows[i].kind), (unsigned long long)bytes,
-				      rows[i].ranks, name, rows[i].names[side]);
+				      rb_kind_name(crossings[i].kind), (unsigned long long)bytes,
+				      crossings[i].ranks, name, crossings[i].names[side]);
 		}
 	}
 }
