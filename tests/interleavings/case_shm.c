@@ -203,12 +203,17 @@ static void finish(struct side *s, const struct rb_request *r)
 		       s->ep->rank, (unsigned long long)r->tag.step, (int)r->status);
 }
 
+static void message_right(const struct side *s, uint32_t message, size_t size_bytes)
+{
+	for (size_t i = 0; i < size_bytes; i++)
+		explore_expect(s->in[message][i] == pattern(1 - s->ep->rank, message, i),
+			       "rank %u: byte %zu of message %u is wrong", s->ep->rank, i, message);
+}
+
 static void finish_recv(struct side *s, uint32_t message)
 {
 	finish(s, &s->recvs[message]);
-	for (size_t i = 0; i < s->recvs[message].size_bytes; i++)
-		explore_expect(s->in[message][i] == pattern(1 - s->ep->rank, message, i),
-			       "rank %u: byte %zu of message %u is wrong", s->ep->rank, i, message);
+	message_right(s, message, s->recvs[message].size_bytes);
 }
 
 static void two_ranks(struct ranks *w, void *(*other)(void *), void *(*first)(void *))
@@ -308,14 +313,16 @@ static void *recv_many(void *arg, uint32_t count, size_t size_bytes)
 	return NULL;
 }
 
+#define ROOM_COUNT 10
+
 static void *room_first(void *arg)
 {
-	return send_many(arg, 10, RB_SHM_INLINE_MAX);
+	return send_many(arg, ROOM_COUNT, RB_SHM_INLINE_MAX);
 }
 
 static void *room_other(void *arg)
 {
-	return recv_many(arg, 10, RB_SHM_INLINE_MAX);
+	return recv_many(arg, ROOM_COUNT, RB_SHM_INLINE_MAX);
 }
 
 static void room_body(void *world)
@@ -443,6 +450,74 @@ const struct explore_case case_shm_hands = {
 	.open = ranks_open,
 	.begin = begin_wrapping,
 	.body = hands_body,
+	.end = ranks_end,
+	.close = ranks_close,
+	.points_max = 5000,
+};
+
+/* ---- Messages that are taken without a request, while their sender waits for room ---- */
+
+#define NOW_LOOKS 10
+#define NOW_COUNT (ROOM_COUNT + LONG_COUNT) /* Cells, then pieces: more than there is room for. */
+_Static_assert(NOW_COUNT <= MESSAGES_MAX, "fits");
+
+static size_t now_bytes(uint32_t message)
+{
+	return message < ROOM_COUNT ? RB_SHM_INLINE_MAX : LONG_BYTES;
+}
+
+static void *now_first(void *arg)
+{
+	for (uint32_t i = 0; i < NOW_COUNT; i++)
+		message_send(arg, i, now_bytes(i));
+	for (uint32_t i = 0; i < NOW_COUNT; i++)
+		finish(arg, &((struct side *)arg)->sends[i]);
+	return NULL;
+}
+
+static bool taken_now(struct side *s, uint32_t message)
+{
+	const struct rb_signature signature = { 0 };
+	const struct rb_message m = { .peer = 1 - s->ep->rank,
+				      .tag = { 0, message },
+				      .signature = &signature,
+				      .buffer = s->in[message],
+				      .size_bytes = now_bytes(message) };
+
+	memset(m.buffer, 0, m.size_bytes);
+	for (uint32_t i = 0; i < NOW_LOOKS; i++) {
+		if (s->ep->ops->recv_now(s->ep, &m) == RB_NOW_DONE) {
+			message_right(s, message, m.size_bytes);
+			return true;
+		}
+		explore_pause();
+	}
+	return false;
+}
+
+/* What has not come, or is behind the wish of a sender that sleeps, takes a request. */
+static void *now_other(void *arg)
+{
+	for (uint32_t i = 0; i < NOW_COUNT; i++) {
+		if (taken_now(arg, i))
+			continue;
+		message_recv(arg, i, now_bytes(i));
+		finish_recv(arg, i);
+	}
+	return NULL;
+}
+
+static void now_body(void *world)
+{
+	ranks_share(world);
+	two_ranks(world, now_other, now_first);
+}
+
+const struct explore_case case_shm_now = {
+	.name = "shm-now",
+	.open = ranks_open,
+	.begin = begin_wrapping,
+	.body = now_body,
 	.end = ranks_end,
 	.close = ranks_close,
 	.points_max = 5000,

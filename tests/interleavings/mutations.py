@@ -188,6 +188,25 @@ FAULTS = [
        "word >> 56 < (uint8_t)b->taken ? 0 : (int8_t)((word >> 56) - (uint8_t)b->taken)")]),
     ("shm: what was read keeps the name that its sender gave it", "shm-hands",
      [(BULKS, "rb_shm_bulk_number(word) ^ RB_SHM_BULK_OWN", "rb_shm_bulk_number(word)")]),
+    ("shm: taken at once, a bulk buffer is given back before it is read", "shm-now",
+     [(RECEIVE, "memcpy(target + at, bulk_next(peer, word), rb_shm_piece(size_bytes - at));"
+                " rb_shm_bulk_read(&peer->bulks, word);",
+       "rb_shm_bulk_read(&peer->bulks, word);"
+       " memcpy(target + at, bulk_next(peer, word), rb_shm_piece(size_bytes - at));")]),
+    ("shm: taken at once, the last piece is looked at relaxed", "shm-now",
+     [(RECEIVE, "atomic_load_explicit(&cell_at(in, last)->word, memory_order_acquire)",
+       "atomic_load_explicit(&cell_at(in, last)->word, memory_order_relaxed)")]),
+    ("shm: taken at once, the first cell is looked at relaxed", "shm-now",
+     [(RECEIVE, "atomic_load_explicit(&cell_at(&peer->in, peer->in.position)->word,"
+                " memory_order_acquire)",
+       "atomic_load_explicit(&cell_at(&peer->in, peer->in.position)->word,"
+       " memory_order_relaxed)")]),
+    ("shm: taken at once, the credit is given before the cells are read", "shm-now",
+     [(RECEIVE, "payload_read(in, m->buffer, m->size_bytes);"
+                " in->position += cells_of(m->size_bytes);",
+       "atomic_store_explicit(&in->credit->consumed, in->position + cells_of(m->size_bytes),"
+       " memory_order_release); payload_read(in, m->buffer, m->size_bytes);"
+       " in->position += cells_of(m->size_bytes);")]),
     ("shm: the credit is given before the cell is read", "shm-room",
      [(RECEIVE, "[[if (!take_cell(ep, peer, word, all)) break;]] }",
        "atomic_store_explicit(&in->credit->consumed, in->position + cells_of(word >> 48),"
