@@ -6,7 +6,7 @@ fail.
 
 LOCK, WAITING, ENGINE = "base/sync.c", "runtime/engine/waiting.c", "runtime/engine/engine.c"
 SHM, SEND = "transport/shm/shm.c", "transport/shm/shm_send.c"
-RECEIVE, BULKS = "transport/shm/shm_receive.c", "transport/shm/shm_bulks.c"
+RECEIVE, BULKS = "transport/shm/shm_receive.c", "transport/shm_bulks.c"
 MACHINE = "collectives/partial/rounds.c"
 PARTIAL = "runtime/relaxed/partial.c"
 
@@ -154,7 +154,7 @@ FAULTS = [
     ("shm: a piece is told before it is there", "shm-pieces",
      [(SEND, "[[slot = bulk_fill(peer, (const uint8_t *)buffer + at, rb_shm_piece(size_bytes -"
              " at)); if (at == 0) { cell->tag = tag; cell->signature = *signature; cell->arg[0] ="
-             " size_bytes; cell->arg[1] = long_sent(&peer->longs, size_bytes); }"
+             " size_bytes; cell->arg[1] = rb_shm_long_sent(&peer->longs, size_bytes); }"
              " publish(peer, cell_at(out, out->position), kind, slot,"
              " 1);]]",
        "if (at == 0) { cell->tag = tag; cell->signature = *signature; cell->arg[0] = size_bytes; }"

@@ -19,7 +19,7 @@
 #include "base/rng.h"
 #include "base/sync.h"
 #include "transport/match.h"
-#include "transport/shm/shm_bulks.h"
+#include "transport/shm_bulks.h"
 #include "transport/shm_pieces.h"
 #include "transport/transport.h"
 
@@ -27,7 +27,7 @@
 #define RB_SHM_CELLS 128u        /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
-#define RB_SHM_INLINE_MAX (RB_SHM_CELL_PAYLOAD + 19 * RB_SHM_CHAIN_PAYLOAD)
+_Static_assert(RB_SHM_INLINE_MAX == RB_SHM_CELL_PAYLOAD + 19 * RB_SHM_CHAIN_PAYLOAD, "20 cells");
 #define RB_SHM_ARRIVAL_BYTES 256u           /* Charged for each message besides its payload. */
 #define RB_SHM_JOINTS 16u                   /* Messages of a pair that both ends copy at once. */
 #define RB_SHM_PAGE 4096u                   /* Granularity of the heap. */
@@ -239,12 +239,6 @@ struct rb_shm_outbound {
 	uint32_t rung;               /* The sleep for which we rang the doorbell. */
 	bool want;                   /* A WANT is on its way, */
 	uint32_t want_at;            /* there. */
-};
-
-struct rb_shm_longs {         /* Messages that could be attached: shm_send.c. */
-	uint32_t sent, taken; /* Sent or announced; met in the ring: counted mod 2^32. */
-	bool cross;           /* The last one from the peer and ours were under way together, */
-	uint32_t since;       /* and so many went since it came. */
 };
 
 enum rb_shm_peer_state { RB_SHM_UNUSED, RB_SHM_CONNECTED, RB_SHM_GONE };

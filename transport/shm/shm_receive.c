@@ -306,15 +306,6 @@ static const uint8_t *bulk_next(struct rb_shm_peer *peer, uint64_t word)
 	return rb_shm_bulk_at(&peer->bulks, rb_shm_bulk_number(word) ^ RB_SHM_BULK_OWN);
 }
 
-static void long_take(struct rb_shm_peer *peer, uint64_t size_bytes, uint32_t theirs_taken)
-{
-	if (size_bytes < RB_SHM_ATTACH_BYTES_MIN)
-		return;
-	peer->longs.cross = theirs_taken != peer->longs.sent;
-	peer->longs.since = 0;
-	peer->longs.taken++;
-}
-
 static bool in_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t size_bytes)
 {
 	if (size_bytes > RB_SHM_BULK_BYTES)
@@ -366,7 +357,7 @@ static bool take_bulk(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	request = rb_match_receive(&peer->match, cell->tag);
 	if (request == NULL && !all && later(ep, &peer->in))
 		return false;
-	long_take(peer, size_bytes, (uint32_t)cell->arg[1]);
+	rb_shm_long_taken(&peer->longs, size_bytes, (uint32_t)cell->arg[1]);
 	*p = (struct rb_shm_pieces) { .left = size_bytes, .request = request };
 	if (p->request != NULL) {
 		release(&peer->in, size_bytes);
@@ -401,7 +392,7 @@ static void take_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		broken(ep, peer);
 		return;
 	}
-	long_take(peer, cell->arg[1], (uint32_t)(cell->arg[2] >> 32));
+	rb_shm_long_taken(&peer->longs, cell->arg[1], (uint32_t)(cell->arg[2] >> 32));
 	request = rb_match_receive(&peer->match, cell->tag);
 	if (request != NULL)
 		clear(ep, peer, request,
@@ -654,7 +645,7 @@ static enum rb_now next_take(struct rb_shm_peer *peer, const struct rb_message *
 		   !pieces_read(peer, m->buffer, m->size_bytes)) {
 		return RB_NOW_REFUSED;
 	} else {
-		long_take(peer, m->size_bytes, (uint32_t)ONCE(cell->arg[1]));
+		rb_shm_long_taken(&peer->longs, m->size_bytes, (uint32_t)ONCE(cell->arg[1]));
 	}
 	release(in, m->size_bytes);
 	consumed_store(in);

@@ -195,20 +195,6 @@ static void next_bulk_prefetch(const struct rb_shm_bulks *b, size_t size_bytes)
 		rb_prefetch_write(next + at);
 }
 
-/* Who sends so many in a row, and gets none, sends one way. */
-#define LONGS_ALONE 4
-
-/* A message leaves, or is announced. Returns what its cell says. */
-static uint32_t long_sent(struct rb_shm_longs *longs, size_t size_bytes)
-{
-	if (size_bytes >= RB_SHM_ATTACH_BYTES_MIN) {
-		longs->sent++;
-		if (++longs->since >= LONGS_ALONE)
-			longs->cross = false;
-	}
-	return longs->taken;
-}
-
 /* Likewise. All pieces or none: nothing else comes between them. Streams that wait then have as
  * many buffers before the next one: else messages in a row would hold them up for ever. */
 static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
@@ -231,7 +217,7 @@ static bool write_bulk(struct rb_shm_peer *peer, struct rb_tag tag,
 			cell->tag = tag;
 			cell->signature = *signature;
 			cell->arg[0] = size_bytes;
-			cell->arg[1] = long_sent(&peer->longs, size_bytes);
+			cell->arg[1] = rb_shm_long_sent(&peer->longs, size_bytes);
 		}
 		publish(peer, cell_at(out, out->position), kind, slot, 1);
 		kind = RB_SHM_MORE;
@@ -270,7 +256,7 @@ static bool send_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	cell->arg[0] = request->backend[RB_SHM_ID];
 	cell->arg[1] = size_bytes;
 	cell->arg[2] = rb_shm_offer(ep, peer, request, size_bytes) |
-		       (uint64_t)long_sent(&peer->longs, size_bytes) << 32;
+		       (uint64_t)rb_shm_long_sent(&peer->longs, size_bytes) << 32;
 	request->backend[RB_SHM_THEIR_ADDRESS] = 0;
 	publish(peer, cell, RB_SHM_ANNOUNCE, 0, 1);
 	return true;

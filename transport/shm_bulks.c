@@ -1,5 +1,5 @@
 /* shm_bulks.c -- bulk buffers that change hands: see shm_bulks.h. */
-#include "transport/shm/shm_bulks.h"
+#include "transport/shm_bulks.h"
 
 void rb_shm_bulks_reset(struct rb_shm_bulks *b)
 {
