@@ -877,7 +877,7 @@ int main(void)
 	tcase_add_test(tc, the_crashed_move_nothing);
 	tcase_add_loop_test(tc, the_frozen_go_on_when_they_thaw, 0, 2);
 	tcase_add_test(tc, the_count_of_what_was_moved_may_wrap);
-	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 12);
+	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 13);
 	tcase_add_loop_test(tc, long_messages_leave_on_credit, 0, 7);
 	tcase_add_test(tc, credit_is_a_pairs_and_comes_back);
 	tcase_add_test(tc, a_processor_takes_one_message_after_the_other);

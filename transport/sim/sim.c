@@ -489,6 +489,28 @@ static void copy_charge(struct rb_sim_process *process, const struct rb_sim_proc
 	charge->bytes += cost.memory_bytes;
 }
 
+/* Adds the copy of a message, or of half of it, into what it lies in on its way, or out of that. */
+static void message_charge(struct rb_endpoint *ep, const struct rb_request *r, bool sends,
+			   const struct rb_sim_buffers *buffers, struct charge *charge)
+{
+	struct rb_sim_process *process = endpoint_of(ep)->process, *sender = process;
+	uint8_t *at = r->buffer;
+
+	if (!sends)
+		sender = endpoint_of(ep)->member->comm->members[r->peer].process;
+	if (buffers->count == 0)
+		copy_charge(process, sender, sends ? NULL : at, sends ? at : NULL,
+			    r->size_bytes / (buffers->whole ? 1 : 2), charge);
+	for (uint32_t i = 0; i < buffers->count; i++) {
+		size_t done = (size_t)i * RB_SHM_BULK_BYTES;
+		const uint8_t *piece = sends ? rb_sim_bulk_sent(nic_of(ep), r->peer, buffers, i)
+					     : rb_sim_bulk_read(nic_of(ep), r->peer, buffers, i);
+
+		copy_charge(process, sender, sends ? piece : at + done, sends ? at + done : piece,
+			    rb_shm_piece(r->size_bytes - done), charge);
+	}
+}
+
 static const void *put_target(const struct rb_request *r)
 {
 	const uint8_t *mapped = r->remote->mapped;
@@ -510,14 +532,16 @@ static bool is_near(struct rb_endpoint *ep, const struct rb_request *r)
  * Each side copies: between nodes into frames and out of them, within one into memory that both map
  * and out of it; a long one there is one copy, of which each side makes half. Who puts copies
  * within a node, and what is small between nodes. Returns when the first piece was copied.
+ * `buffers`: of a message within a node; NULL: it is a put.
  */
-static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r, bool is_put)
+static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r,
+			    const struct rb_sim_buffers *buffers)
 {
 	struct rb_sim_process *process = endpoint_of(ep)->process;
 	const rubato_sim_costs *costs = &process->cluster->options.costs;
 	uint64_t begin_ns = rb_sim_process_now(process), took_ns, pieces;
 	struct charge charge = { 0, 0, 0 };
-	bool near;
+	bool near, is_put = buffers == NULL;
 
 	if (r->peer >= ep->rank_count || r->peer == ep->rank)
 		return begin_ns;
@@ -526,13 +550,13 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r, 
 	charge.busy_ns = (double)(near ? costs->node_send_ns : pieces * costs->send_ns);
 	if (near && is_put)
 		copy_charge(process, process, put_target(r), r->buffer, r->size_bytes, &charge);
-	else if (near && r->size_bytes <= RB_SIM_NODE_EAGER_BYTES_MAX)
-		copy_charge(process, process, NULL, r->buffer, r->size_bytes, &charge);
+	else if (near && buffers->whole)
+		message_charge(ep, r, true, buffers, &charge);
 	else if (!near && (!is_put || r->size_bytes <= RB_SIM_PUT_COPY_BYTES_MAX))
 		charge.bytes += 2 * (uint64_t)r->size_bytes;
 	charge_pay(process, &charge);
 	took_ns = rb_sim_process_now(process) - begin_ns;
-	if (near && pieces > 1)
+	if (near && pieces > 1 && buffers->whole)
 		return begin_ns + took_ns * RB_SHM_BULK_BYTES / r->size_bytes;
 	return begin_ns + took_ns / pieces;
 }
@@ -558,14 +582,17 @@ static uint64_t copied_meanwhile(struct rb_endpoint *ep, const struct rb_request
  * Adds the copy of what has come from within the node. Of several pieces, who had nothing else to
  * do, on another core than the sender's, has copied all but the last as they came.
  */
-static void near_charge(struct rb_sim_process *process, const struct rb_sim_process *peer,
-			const struct rb_request *r, uint64_t bytes, struct charge *charge)
+static void near_charge(struct rb_endpoint *ep, const struct rb_request *r, struct charge *charge)
 {
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+	const struct rb_sim_process *peer = endpoint_of(ep)->member->comm->members[r->peer].process;
 	uint64_t before = r->size_bytes - rb_sim_last_piece_bytes(true, r->size_bytes);
 	double rate = rb_sim_rate_least(process), all_ns, ns = 0;
 	struct charge copy = { 0, 0, 0 };
+	struct rb_sim_buffers buffers;
 
-	copy_charge(process, peer, r->buffer, NULL, bytes, &copy);
+	memcpy(&buffers, &r->backend[RB_SIM_BUFFERS], sizeof(buffers));
+	message_charge(ep, r, false, &buffers, &copy);
 	all_ns = copy.busy_ns + (rate > 0 ? (double)copy.bytes / rate : 0);
 	if (before > 0 && all_ns > 0 && (process->core == NULL || process->core != peer->core))
 		ns = fmin(fmin((double)r->backend[RB_SIM_CAME_NS], charge->quiet_ns),
@@ -584,27 +611,23 @@ static void done_charge(struct rb_endpoint *ep, const struct rb_request *r, stru
 {
 	struct rb_sim_process *process = endpoint_of(ep)->process;
 	const rubato_sim_costs *costs = &process->cluster->options.costs;
-	const struct rb_sim_process *peer;
-	uint64_t bytes;
 	bool near;
 
 	if (r->status != RUBATO_OK || r->peer == ep->rank || r->kind == RB_REQUEST_PUT)
 		return;
 	near = is_near(ep, r);
-	peer = endpoint_of(ep)->member->comm->members[r->peer].process;
 	if (r->kind == RB_REQUEST_RECV && !near) {
 		charge->busy_ns +=
 			(double)(rb_sim_pieces(false, r->size_bytes) * costs->receive_ns);
 		charge->bytes += 2 * (uint64_t)r->size_bytes - copied_meanwhile(ep, r, charge);
 		return;
 	}
-	bytes = r->size_bytes / (r->size_bytes <= RB_SIM_NODE_EAGER_BYTES_MAX ? 1 : 2);
 	if (r->kind == RB_REQUEST_RECV) {
 		charge->busy_ns += (double)costs->node_receive_ns;
-		near_charge(process, peer, r, bytes, charge);
-	} else if (near && r->size_bytes > RB_SIM_NODE_EAGER_BYTES_MAX) {
-		copy_charge(process, process, NULL, r->buffer, bytes, charge);
-	} /* Else it was copied when it was posted. */
+		near_charge(ep, r, charge);
+	} else if (near) { /* It was asked for. */
+		message_charge(ep, r, true, &(struct rb_sim_buffers) { .whole = false }, charge);
+	}
 }
 
 /* What is said of a buffer is so. */
@@ -620,12 +643,15 @@ static void where_check(const struct rb_endpoint *ep, const struct rb_request *r
 
 static void sim_send(struct rb_endpoint *ep, struct rb_request *request)
 {
-	uint64_t ready_ns = rb_sim_process_now(endpoint_of(ep)->process);
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+	struct rb_sim_post post = { .ready_ns = rb_sim_process_now(process) };
 
 	where_check(ep, request);
-	if (endpoint_of(ep)->process->cluster->charges)
-		ready_ns = post_charge(ep, request, false);
-	rb_sim_send(nic_of(ep), request, ready_ns);
+	if (request->peer == ep->rank || (request->peer < ep->rank_count && is_near(ep, request)))
+		rb_sim_pair_sends(nic_of(ep), request, &post);
+	if (process->cluster->charges)
+		post.ready_ns = post_charge(ep, request, &post.buffers);
+	rb_sim_send(nic_of(ep), request, &post);
 }
 
 static void sim_recv(struct rb_endpoint *ep, struct rb_request *request)
@@ -651,7 +677,7 @@ static void sim_put(struct rb_endpoint *ep, struct rb_request *request)
 		return;
 	}
 	if (endpoint_of(ep)->process->cluster->charges)
-		(void)post_charge(ep, request, true);
+		(void)post_charge(ep, request, NULL);
 	rb_sim_put(nic_of(ep), request);
 }
 
@@ -682,6 +708,7 @@ static struct rb_request *sim_poll(struct rb_endpoint *ep)
 	if (!process->ghost && !rb_sim_collectable(member->nic))
 		rb_sim_idle(process); /* Who polls in a loop must see time pass. */
 	member->news = false;
+	rb_sim_pairs_take(member->nic);
 	if (process->ghost || !rb_sim_collectable(member->nic))
 		return NULL;
 	process->idle = 0;

@@ -1,7 +1,7 @@
 /*
  * sim_cluster_inside.h -- what the simulator's files share: sim_cluster.c (time, ranks, faults),
- * sim_node.c (memory and cards), sim_core.c (cores), sim_net.c and sim_match.c (messages), sim.c
- * (the transport's table).
+ * sim_node.c (memory and cards), sim_core.c (cores), sim_net.c, sim_pair.c and sim_match.c
+ * (messages), sim.c (the transport's table).
  */
 #ifndef RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
 #define RB_TRANSPORT_SIM_CLUSTER_INSIDE_H
@@ -10,6 +10,7 @@
 #include "transport/sim/fiber.h"
 #include "transport/sim/sim_cache.h"
 #include "transport/sim/sim_cluster.h"
+#include "transport/sim/sim_way.h"
 #include "transport/transport.h"
 
 #define RB_SIM_NOBODY UINT32_MAX
@@ -308,8 +309,16 @@ bool rb_sim_nic_at_work(const struct rb_sim_nic *nic);
  * not waited for. */
 void rb_sim_nic_lost(struct rb_sim_nic *nic, uint32_t peer, bool failed);
 
-/* The first piece of its copy was ready at ready_ns, the last is now. */
-void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *request, uint64_t ready_ns);
+struct rb_sim_post {       /* Of a send. */
+	uint64_t ready_ns; /* When the first piece of its copy was; the last is now. */
+	/* Within a node: sim_pair.c. */
+	struct rb_sim_way way;
+	struct rb_sim_buffers buffers;
+	uint32_t taken;
+};
+
+void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *request,
+		 const struct rb_sim_post *post);
 void rb_sim_recv(struct rb_sim_nic *nic, struct rb_request *request);
 void rb_sim_put(struct rb_sim_nic *nic, struct rb_request *request);
 void rb_sim_cancel(struct rb_sim_nic *nic, struct rb_request *request);
@@ -321,6 +330,19 @@ bool rb_sim_recall(struct rb_sim_nic *nic, struct rb_request *request);
 bool rb_sim_unmatched(const struct rb_sim_nic *nic, rb_unmatched_visit *visit, void *arg);
 /* Calls line() for each pending request. */
 void rb_sim_describe(struct rb_sim_nic *nic, void (*line)(void *arg, const char *text), void *arg);
+
+/* ---- Pairs within a node (sim_pair.c) ---- */
+
+/* Which way a send goes, and in which buffers. */
+void rb_sim_pair_sends(struct rb_sim_nic *nic, const struct rb_request *request,
+		       struct rb_sim_post *post);
+/* Where a piece was written; where it is read, and whoever reads it holds the buffer now. */
+const uint8_t *rb_sim_bulk_sent(struct rb_sim_nic *nic, uint32_t peer,
+				const struct rb_sim_buffers *buffers, uint32_t piece);
+const uint8_t *rb_sim_bulk_read(struct rb_sim_nic *nic, uint32_t peer,
+				const struct rb_sim_buffers *buffers, uint32_t piece);
+/* All long messages that have come are taken. */
+void rb_sim_pairs_take(struct rb_sim_nic *nic);
 
 /* ---- Memory (sim.c), as puts find it ---- */
 

@@ -140,8 +140,7 @@ static bool links_grow(struct rb_sim_nic *nic)
 	return true;
 }
 
-/* The link to a peer, made when first used; NULL: no memory. */
-static struct rb_sim_link *link_to(struct rb_sim_nic *nic, uint32_t peer)
+struct rb_sim_link *rb_sim_link_to(struct rb_sim_nic *nic, uint32_t peer)
 {
 	struct rb_sim_link **slot = link_slot(nic, peer);
 	struct rb_sim_link *l;
@@ -158,6 +157,13 @@ static struct rb_sim_link *link_to(struct rb_sim_nic *nic, uint32_t peer)
 	nic->link_count++;
 	*link_slot(nic, peer) = l;
 	return l;
+}
+
+uint64_t rb_sim_link_credit(struct rb_sim_nic *nic, uint32_t peer)
+{
+	const struct rb_sim_link *l = *link_slot(nic, peer);
+
+	return l != NULL ? l->credit_bytes : 0;
 }
 
 static void link_append(struct rb_sim_message **first, struct rb_sim_message **last,
@@ -178,7 +184,7 @@ static struct rb_sim_message *message_new(struct rb_sim_nic *nic, struct rb_requ
 					  bool copy)
 {
 	size_t copy_bytes = copy && !rb_hollow(r->buffer) ? r->size_bytes : 0;
-	struct rb_sim_link *l = link_to(nic, r->peer);
+	struct rb_sim_link *l = rb_sim_link_to(nic, r->peer);
 	struct rb_sim_message *m = l != NULL ? malloc(sizeof(*m) + copy_bytes) : NULL;
 
 	if (m == NULL)
@@ -427,6 +433,7 @@ static bool meet(struct rb_sim_nic *nic, struct rb_request *receive, struct rb_s
 		rb_sim_message_copy(c, receive->buffer, m->data, m->size_bytes);
 	nic->ep->bytes_received += m->size_bytes;
 	receive->backend[RB_SIM_CAME_NS] = m->came_ns;
+	memcpy(&receive->backend[RB_SIM_BUFFERS], &m->buffers, sizeof(m->buffers));
 	receive->status = RUBATO_OK;
 	message_free(c, m);
 	return true;
@@ -473,6 +480,7 @@ static void deliver(struct rb_sim_cluster *c, struct rb_sim_message *m)
 		message_free(c, m);
 		return;
 	}
+	rb_sim_pair_came(nic, m);
 	receive = rb_sim_table_take_receive(nic, m->sender, m->tag);
 	if (receive == NULL) {
 		rb_sim_table_add_arrival(nic, m);
@@ -580,12 +588,12 @@ static void send_asked(struct rb_sim_cluster *c, struct rb_sim_message *m, uint6
 			wire_ns(c, m, m->ahead_bytes - m->first_bytes);
 }
 
-void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *r, uint64_t ready_ns)
+void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *r, const struct rb_sim_post *post)
 {
+	uint64_t ready_ns = post->ready_ns;
 	struct rb_sim_cluster *c = nic->process->cluster;
+	struct rb_sim_way way = post->way;
 	struct rb_sim_message *m;
-	struct rb_sim_link *l;
-	struct rb_sim_way way;
 
 	if (!post_begin(nic, r, RB_REQUEST_SEND))
 		return;
@@ -593,12 +601,13 @@ void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *r, uint64_t ready_ns
 		request_end(r, RUBATO_ERR_PEER);
 		return;
 	}
-	l = link_to(nic, r->peer);
-	way = rb_sim_way_of(peer_near(nic, r->peer), r->size_bytes,
-			    l != NULL ? l->credit_bytes : 0);
+	if (!peer_near(nic, r->peer))
+		way = rb_sim_way_of(false, false, r->size_bytes, rb_sim_link_credit(nic, r->peer));
 	m = message_post(nic, r, false, way.kind != RB_SIM_ASKED);
 	if (m == NULL)
 		return;
+	m->buffers = post->buffers;
+	m->taken = post->taken;
 	m->ahead_bytes = way.ahead_bytes;
 	m->credit_bytes = way.credit_bytes;
 	m->link->credit_bytes += way.credit_bytes;
@@ -653,6 +662,7 @@ void rb_sim_recv(struct rb_sim_nic *nic, struct rb_request *r)
 		return;
 	m = rb_sim_table_find_arrival(nic, r->peer, r->tag);
 	if (m != NULL) {
+		rb_sim_pairs_take(nic); /* Who finds it has polled. */
 		rb_sim_table_remove_arrival(nic, m);
 		if (meet(nic, r, m))
 			request_end(r, r->status);
@@ -836,6 +846,8 @@ void rb_sim_nic_free(struct rb_sim_nic *nic)
 			message_free(nic->process->cluster, l->flying);
 		while (l != NULL && l->landed != NULL)
 			message_free(nic->process->cluster, l->landed);
+		if (l != NULL)
+			free(l->pair);
 		free(l);
 	}
 	free(nic->links);

@@ -1,11 +1,12 @@
 /*
- * sim_net_inside.h -- what the two files of the simulated network share: sim_net.c (messages) and
- * sim_match.c (the table in which they meet their receives).
+ * sim_net_inside.h -- what the files of the simulated network share: sim_net.c (messages),
+ * sim_pair.c (pairs of a node) and sim_match.c (the table in which messages meet their receives).
  */
 #ifndef RB_TRANSPORT_SIM_NET_INSIDE_H
 #define RB_TRANSPORT_SIM_NET_INSIDE_H
 
 #include "transport/sim/sim_cluster_inside.h"
+#include "transport/sim/sim_way.h"
 
 struct rb_sim_link;
 
@@ -28,10 +29,12 @@ struct rb_sim_message {
 	struct rb_request *request; /* The sender's, while it needs us; NULL: done, or given up. */
 	struct rb_request *receive; /* Asked for: met. */
 	uint64_t credit_bytes;      /* It holds of its link's. */
-	uint64_t ahead_bytes;       /* Left without being asked for, */
-	uint64_t first_bytes;       /* and in the piece that announces it. */
-	uint64_t last_ns;           /* When its last byte is at the receiver's card. */
-	uint64_t arrive_ns;         /* When its first one is, then when it is through. */
+	uint32_t taken;             /* Within a node: of the receiver's long ones, rb_shm_longs. */
+	struct rb_sim_buffers buffers; /* Likewise. */
+	uint64_t ahead_bytes;          /* Left without being asked for, */
+	uint64_t first_bytes;          /* and in the piece that announces it. */
+	uint64_t last_ns;              /* When its last byte is at the receiver's card. */
+	uint64_t arrive_ns;            /* When its first one is, then when it is through. */
 	uint64_t came_ns;  /* From its first piece to its last one, where both are copied. */
 	uint64_t frees_ns; /* When its source is free; 0: it is, or when it is over. */
 	uint32_t region;   /* A put: where to. */
@@ -44,6 +47,7 @@ struct rb_sim_link {            /* From one rank to another. */
 	uint32_t peer;
 	bool leaving;          /* The sender has left: after the last message, its peer learns. */
 	uint64_t credit_bytes; /* Held by its messages. */
+	struct rb_sim_pair *pair; /* sim_pair.c; NULL: nothing to know yet. */
 	struct rb_sim_message *flying, *flying_last;
 	struct rb_sim_message *landed, *landed_last;
 };
@@ -62,7 +66,8 @@ struct rb_sim_nic {
 	uint32_t link_count, link_capacity;
 	struct rb_sim_bucket *buckets; /* By peer and tag; a power of 2. */
 	uint32_t bucket_count, entry_count;
-	uint32_t kept_count; /* Of the entries: messages that wait for their receive. */
+	uint32_t kept_count;      /* Of the entries: messages that wait for their receive. */
+	struct rb_sim_pair *came; /* Of these long messages have come since it polled. */
 	struct rb_request *pending;
 	struct rb_request *done, *done_last; /* Completed, not yet collected. */
 };
@@ -72,8 +77,11 @@ enum {
 	RB_SIM_CHAIN,
 	RB_SIM_MESSAGE,
 	RB_SIM_WHERE,
-	RB_SIM_CAME_NS, /* Of a receive: how long its message came, from the first piece on. */
+	RB_SIM_CAME_NS, /* Of a receive: how long its message came, from the first piece on; */
+	RB_SIM_BUFFERS, /* and where it lies: struct rb_sim_buffers. */
+	RB_SIM_BUFFERS_END = RB_SIM_BUFFERS + 3,
 };
+_Static_assert(sizeof(struct rb_sim_buffers) <= 3 * sizeof(uint64_t), "fits");
 
 static inline struct rb_sim_message *rb_sim_message_of(const struct rb_request *r)
 {
@@ -99,6 +107,16 @@ static inline uint64_t rb_sim_tag_word(struct rb_tag tag)
 {
 	return rb_mix(tag.call) + tag.step;
 }
+
+/* The link to a peer, made when first used; NULL: no memory. */
+struct rb_sim_link *rb_sim_link_to(struct rb_sim_nic *nic, uint32_t peer);
+/* Of it, held by its messages. */
+uint64_t rb_sim_link_credit(struct rb_sim_nic *nic, uint32_t peer);
+
+/* ---- Pairs within a node (sim_pair.c) ---- */
+
+/* A message is there: to be taken with the next poll. */
+void rb_sim_pair_came(struct rb_sim_nic *nic, const struct rb_sim_message *m);
 
 /* ---- Matching (sim_match.c): one table a card, by (peer, tag) ---- */
 

@@ -15,7 +15,7 @@
 #define RB_SIM_PIECE_BYTES 65000u
 #define RB_SIM_PIECES_OUT 4u
 /* Within a node: the kernel copies fast, so that from where it beats pieces on both ends make one
- * copy, of what is asked for. */
+ * copy, of what is asked for; where messages cross, of more than RB_SHM_EAGER_MAX. */
 #define RB_SIM_NODE_EAGER_BYTES_MAX (RB_SHM_ATTACH_BYTES_MIN - 1)
 /* Puts between nodes: what is copied, so that its source is free at once. Guess. */
 #define RB_SIM_PUT_COPY_BYTES_MAX 16384u
@@ -34,13 +34,22 @@ struct rb_sim_way {
 	uint64_t credit_bytes; /* They hold, until the message meets its receive. */
 };
 
-/* Of a message of so many bytes, where its pair's others hold credit for held_bytes. */
-struct rb_sim_way rb_sim_way_of(bool near, uint64_t size_bytes, uint64_t held_bytes);
+/* Within a node: those of shared memory that it lies in, as their sender numbers them. */
+struct rb_sim_buffers {
+	uint8_t number[RB_SHM_PIECES];
+	uint8_t count; /* 0: it lies in the slots. */
+	uint8_t given; /* rb_shm_bulks.given when it left. */
+	bool whole;    /* Copied at both ends; else it is one copy, of which each end makes half. */
+};
+
+/* Of a message of so many bytes, where its pair's others hold credit for held_bytes; `crosses`:
+ * within a node, where long ones go both ways at once. */
+struct rb_sim_way rb_sim_way_of(bool near, bool crosses, uint64_t size_bytes, uint64_t held_bytes);
 
 /* At least 1. */
 static inline uint64_t rb_sim_pieces(bool near, uint64_t size_bytes)
 {
-	if (size_bytes == 0 || (near && size_bytes > RB_SIM_NODE_EAGER_BYTES_MAX))
+	if (size_bytes == 0 || (near && size_bytes > RB_SHM_EAGER_MAX))
 		return 1;
 	return (size_bytes - 1) / (near ? RB_SHM_BULK_BYTES : RB_SIM_PIECE_BYTES) + 1;
 }
