@@ -15,7 +15,7 @@
 
 static uint8_t memory[64 * LINE] __attribute__((aligned(LINE)));
 
-/* 1 ns a byte of the own cache, 2 of another's and 100 before. */
+/* 1 ns a byte of the own cache, 2 of another's and 100 before they are read. */
 static struct rb_sim_caches *caches_open(uint32_t ranks, uint32_t lines)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
@@ -61,10 +61,10 @@ START_TEST(what_another_wrote_lies_in_its_cache)
 	costs(c, 1, 0, 1024, false, 2148, 0);
 	costs(c, 1, 0, 1024, false, 1024, 0);
 	costs(c, 0, 0, 1024, false, 1024, 0);
-	costs(c, 0, 0, 1024, true, 2148, 0); /* The other one must let go of it. */
+	costs(c, 0, 0, 1024, true, 2048, 0); /* The other one must let go of it. */
 	costs(c, 0, 0, 1024, true, 1024, 0);
 	costs(c, 1, 0, 1024, false, 2148, 0); /* What lay there is old. */
-	costs(c, 2, 0, 1024, true, 2148, 0);
+	costs(c, 2, 0, 1024, true, 2048, 0);  /* Who writes does not wait. */
 	costs(c, 0, 0, 1024, false, 2148, 0);
 	rb_sim_caches_close(c);
 }
@@ -135,16 +135,15 @@ static double model_access(struct model *m, uint32_t rank, uint32_t at, bool wri
 {
 	bool there = m->used[rank][at] != 0 && m->has[rank][at] == m->version[at];
 	uint32_t writer = m->writer[at];
-	double ns = 0;
+	double ns = 0, other = 2 * LINE + (writes ? 0 : 100);
 
 	if (m->used[rank][at] == 0)
 		model_make_room(m, rank);
 	if (there)
-		ns = writes && m->version[at] > 0 && writer == rank && m->read[at] ? 2 * LINE + 100
-										   : LINE;
+		ns = writes && m->version[at] > 0 && writer == rank && m->read[at] ? other : LINE;
 	else if (m->version[at] > 0 && writer != rank && m->used[writer][at] != 0 &&
 		 m->has[writer][at] == m->version[at])
-		ns = 2 * LINE + 100;
+		ns = other;
 	if (writes) {
 		m->version[at]++;
 		m->writer[at] = rank;

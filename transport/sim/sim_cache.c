@@ -4,7 +4,8 @@
  * Each core has one, of so many lines, the least recently used goes first. A line that a core reads
  * or writes lies in its own cache, in another core's, which wrote it last or has read it since this
  * one wrote it, or in memory: the first two take bytes / cached_bandwidth and bytes /
- * shared_bandwidth, and what is left moves through the node's memory.
+ * shared_bandwidth, and what is left moves through the node's memory. Until the first byte of
+ * another's comes a read waits, shared_latency; a write does not: the core goes on meanwhile.
  *
  * Lines are found by address. Only whether two accesses meet counts, so a run is the same wherever
  * its memory lies, as long as that begins and ends at the same places within pages: as in another
@@ -41,7 +42,7 @@ struct rb_sim_caches {
 	struct cache *caches;
 	uint32_t cache_count, capacity, place_mask;
 	double cached_ns, shared_ns; /* A byte. */
-	double latency_ns;           /* Of another core's cache. */
+	double latency_ns;           /* Of a read from another core's cache. */
 	struct line *lines;          /* By number; version 0: none. */
 	uint64_t line_count, line_mask;
 };
@@ -204,7 +205,7 @@ static struct rb_sim_access range_access(struct rb_sim_caches *all, uint32_t cac
 		begin = next;
 	}
 	sum.busy_ns = (double)bytes[OWN] * all->cached_ns + (double)bytes[OTHER] * all->shared_ns;
-	sum.busy_ns += bytes[OTHER] > 0 ? all->latency_ns : 0;
+	sum.busy_ns += bytes[OTHER] > 0 && !writes ? all->latency_ns : 0;
 	sum.memory_bytes = bytes[MEMORY];
 	return sum;
 }
