@@ -85,6 +85,22 @@ class Levels(unittest.TestCase):
         level = calibrate().level_of({1 << 20: 100, 2 << 20: 90, 4 << 20: 80}, 1 << 20)
         self.assertEqual((level.cache_bytes, level.cached), (8 << 20, 100))
 
+    def test_what_fits_goes_as_fast_as_its_length(self):
+        module = calibrate()
+        curve = self.CURVE | {4 << 10: 960, 8 << 10: 960, 16 << 10: 480, 32 << 10: 480,
+                              1 << 19: 180}
+        for vector, cache, cached in ((1, 1, 960), (8, 1, 960), (16, 1, 480), (256, 1, 240),
+                                      (512, 1, 180), (600, 1, 240), (32 << 10, 18, 120)):
+            level = module.level_for(curve, vector << 10)
+            self.assertEqual((level.cache_bytes >> 20, level.cached), (cache, cached), vector)
+            self.assertEqual(module.rate_at(curve, level.vector), 120 if cache == 1 else 40)
+
+    def test_rounds(self):
+        middle = calibrate().middle
+        self.assertEqual([middle(name)((3, 1, 2)) for name in
+                          ("turn", "work", "barrier", (2, 8 << 10), (1, 64 << 10))],
+                         [1, 1, 2, 3, 2])
+
     def test_between_lengths(self):
         rate_at = calibrate().rate_at
         self.assertEqual([round(rate_at(self.CURVE, size << 10)) for size in
