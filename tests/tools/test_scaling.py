@@ -91,15 +91,26 @@ class Levels(unittest.TestCase):
                               1 << 19: 180}
         for vector, cache, cached in ((1, 1, 960), (8, 1, 960), (16, 1, 480), (256, 1, 240),
                                       (512, 1, 180), (600, 1, 240), (32 << 10, 18, 120)):
-            level = module.level_for(curve, vector << 10)
-            self.assertEqual((level.cache_bytes >> 20, level.cached), (cache, cached), vector)
-            self.assertEqual(module.rate_at(curve, level.vector), 120 if cache == 1 else 40)
+            for alone in True, False:  # Of others first-level caches do not count.
+                level = module.level_for(curve, vector << 10, alone)
+                self.assertEqual((level.cache_bytes >> 20, level.cached),
+                                 (cache, cached if alone else min(cached, 240)), vector)
+                self.assertEqual(module.rate_at(curve, level.vector), 120 if cache == 1 else 40)
+
+    def test_a_call_is_not_in_each_piece_of_several_ranks(self):
+        machine = calibrate().Machine(BUILD, 1)
+        found = {"barrier": 4e-7, "work": 1.2e-7, "call": 9e-8, "turn": 1, "shared": 0}
+        curves = {jobs: self.CURVE for jobs in range(1, 1 + max(2, machine.cores))}
+        self.assertEqual([machine.profile(4096, ranks, found, curves)["work"] for ranks in
+                          (1, 2, 8)], ["0.120us", "0.030us", "0.030us"])
+        found["call"] = 2e-7
+        self.assertEqual(machine.profile(4096, 2, found, curves)["work"], "0.000us")
 
     def test_rounds(self):
         middle = calibrate().middle
         self.assertEqual([middle(name)((3, 1, 2)) for name in
-                          ("turn", "work", "barrier", (2, 8 << 10), (1, 64 << 10))],
-                         [1, 1, 2, 3, 2])
+                          ("turn", "work", "call", "barrier", (2, 8 << 10), (1, 16 << 10))],
+                         [1, 1, 1, 2, 3, 2])
 
     def test_between_lengths(self):
         rate_at = calibrate().rate_at
