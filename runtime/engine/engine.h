@@ -154,7 +154,8 @@ struct rb_engine {
 
 	rubato_status poison; /* The first error of a collective, or 0. */
 	char poison_text[RB_TEXT_BYTES];
-	bool told; /* Of it: rb_engine_tell. */
+	bool told;        /* Of it: rb_engine_tell. */
+	uint32_t telling; /* Notices of it that are not sent yet. */
 	_Atomic bool abort_wanted;
 
 	uint32_t unpolled; /* What was carried out since the last poll. */
@@ -203,9 +204,11 @@ static inline bool rb_engine_time_is_virtual(const struct rb_engine *engine)
 	return (engine->endpoints[0]->ops->caps & RB_CAP_VIRTUAL_TIME) != 0;
 }
 
-/* Whether completed messages have yet to be driven out. */
+/* Whether completed messages, or notices of failure, have yet to be driven out. */
 static inline bool rb_engine_leaving(const struct rb_engine *engine)
 {
+	if (engine->telling > 0)
+		return true;
 	for (uint32_t i = 0; i < engine->endpoint_count; i++) {
 		struct rb_endpoint *ep = engine->endpoints[i];
 
@@ -273,8 +276,8 @@ bool rb_engine_look(struct rb_engine *engine, const bool *done);
 void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text);
 /*
  * What a poisoned engine has to say leaves, if no progress thread sees to that: that is waited for
- * once, and for so short a time that the error is not late. Who has no room for it that long hears
- * of it at the next call, or at the end.
+ * once, two seconds at most. Who has no room for it that long hears of it at the next call, or at
+ * the end.
  */
 void rb_engine_tell(struct rb_engine *engine);
 RB_NODISCARD rubato_status rb_engine_check(struct rb_engine *engine); /* The poison, noted again. */

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/sync.h"
 
-#define TELL_NS 100000000 /* Guess: peers that compute have taken what fills their rings. */
+#define TELL_NS 2000000000 /* Guess: by then peers have taken what fills their rings, or compute. */
 
 bool rb_engine_mends(const struct rb_engine *engine)
 {

@@ -148,6 +148,7 @@ void rb_notices_close(struct rb_notices *notices)
 		notice->slot = NULL;
 		if (slot == NULL)
 			continue;
+		notices->engine->telling -= !slot->is_notice;
 		if (slot->request.state == RB_REQUEST_PENDING)
 			ep->ops->cancel(ep, &slot->request);
 		rb_slot_give(notices->engine, slot);
@@ -161,6 +162,7 @@ static void send_done(struct rb_engine *engine, struct rb_slot *slot)
 {
 	struct rb_notice *notice = slot->owner;
 
+	engine->telling--;
 	notice->slot = NULL;
 	rb_slot_give(engine, slot);
 }
@@ -214,6 +216,7 @@ static void notices_send(struct rb_engine *engine, struct rb_poller *poller, rub
 		slot->owner = notice;
 		slot->done = send_done;
 		notice->slot = slot; /* Cancelled by rb_notices_close at the latest. */
+		engine->telling++;
 		ep->ops->send(ep, &slot->request);
 		if (slot->request.state == RB_REQUEST_DONE)
 			send_done(engine, slot);
