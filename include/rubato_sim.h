@@ -52,7 +52,7 @@ typedef struct rubato_sim_costs {
 	uint64_t burst_bytes;
 	/* Of each core, or of each rank where cores is 0, a cache of cache_bytes (0: none). What
 	 * lies there, and what lies in another core's, is read and written at so many bytes a
-	 * second (0: in no time), all else as above. Another core's says nothing for
+	 * second (0: in no time), all else as above. A read of another core's says nothing for
 	 * shared_latency_ns. With caches the run depends on where buffers lie within pages, so it
 	 * is the same again in a new process only. */
 	uint64_t cache_bytes, shared_latency_ns;

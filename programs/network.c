@@ -62,7 +62,7 @@ const struct option network_rows[NETWORK_ROWS] = {
 	{ "shared-bandwidth", 0, OPTION_BANDWIDTH, AT(costs.shared_bandwidth), "B",
 	  .key = "shared_bandwidth", .help = "of what lies in another core's (no bound)" },
 	{ "shared-latency", 0, OPTION_TIME, AT(costs.shared_latency_ns), "TIME", .preset = "0",
-	  .key = "shared_latency_ns", .help = "until the first of that comes" },
+	  .key = "shared_latency_ns", .help = "until the first of that is read" },
 	{ "cores", 0, OPTION_U32, AT(costs.cores), "N", .max = 1u << 20, .preset = "0",
 	  .key = "cores", .help = "of each node, on which its ranks take turns; 0: each has one" },
 	{ "turn", 0, OPTION_TIME, AT(costs.turn_ns), "TIME", .preset = "0", .key = "turn_ns",

@@ -3,6 +3,7 @@
  * whose buffers they lie. Every time is computed by hand from the model of docs/simulator.md.
  */
 #include "tests/sim/sim_program.h"
+#include "transport/shm_pieces.h"
 
 /* 100 ns within a node. */
 #define OPTIONS(ranks)                                                                             \
@@ -60,12 +61,18 @@ START_TEST(long_messages_that_cross_leave_at_once)
 }
 END_TEST
 
-/* Rank 1 answers rank 0, four times; word[0]: how long the last time took. */
+/* Rank 1 answers rank 0, four times; word[0]: how long the last time took. Before that rank 0 takes
+ * word[16] messages back. */
 static rubato_status answer(struct program_rank *r)
 {
 	uint64_t begin_ns = 0;
 	struct rb_request q;
 
+	for (uint32_t i = 0; i < r->program->word[16] && r->rank == 0; i++) {
+		program_send(r, &q, 1, 100 + i, source, CROSSING_BYTES);
+		r->ep->ops->cancel(r->ep, &q);
+		ck_assert_int_eq(q.status, RUBATO_ERR_CANCELLED);
+	}
 	for (uint32_t i = 0; i < 8; i++) {
 		if (i % 2 == 0)
 			begin_ns = program_now(r);
@@ -85,6 +92,7 @@ START_TEST(long_messages_in_turn_are_asked_for)
 {
 	struct program p = { .options = OPTIONS(2), .body = answer };
 
+	p.word[16] = (uint64_t)_i;
 	p.options.costs = (rubato_sim_costs) { .node_send_ns = 10,
 					       .node_receive_ns = 20,
 					       .core_bandwidth = 2e9 };
@@ -94,13 +102,30 @@ START_TEST(long_messages_in_turn_are_asked_for)
 }
 END_TEST
 
+/* Word[17] messages in turn that are not of the length that they are awaited with. */
+static void mismatch(struct program_rank *r)
+{
+	struct rb_request q;
+
+	for (uint32_t i = 0; i < r->program->word[17]; i++) {
+		if (i % 2 == r->rank) {
+			program_send(r, &q, 1 - r->rank, 100 + i, source, RB_SHM_BULK_BYTES);
+			ck_assert_int_eq(program_finish(r, &q), RUBATO_OK);
+			continue;
+		}
+		program_recv(r, &q, 1 - r->rank, 100 + i, target, RB_SHM_BULK_BYTES - 1);
+		ck_assert_int_eq(program_finish(r, &q), RUBATO_ERR_MISMATCH);
+	}
+}
+
 /* Both send word[16] bytes, again and again; word[r]: how long the last time took. */
 static rubato_status exchange(struct program_rank *r)
 {
 	uint64_t *word = r->program->word, begin_ns = 0;
 	struct rb_request in, out;
 
-	for (uint32_t i = 0; i < 8; i++) {
+	mismatch(r);
+	for (uint32_t i = 0; i < 80; i++) {
 		begin_ns = program_now(r);
 		program_recv(r, &in, 1 - r->rank, i, target + r->rank * CROSSING_BYTES, word[16]);
 		program_send(r, &out, 1 - r->rank, i, source + r->rank * CROSSING_BYTES, word[16]);
@@ -126,11 +151,15 @@ START_TEST(buffers_change_hands)
 					       .cache_bytes = 1 << 20,
 					       .cached_bandwidth = 4e9,
 					       .shared_bandwidth = 1e9 };
-	p.word[16] = rows[_i][0];
+	p.word[16] = rows[_i / 2][0];
+	p.word[17] = _i % 2 == 0 ? 0 : 100; /* Their buffers are not lost. */
 	program_run(&p);
 	ck_assert_int_eq(p.status, RUBATO_OK);
-	for (uint32_t i = 0; i < 2; i++)
-		ck_assert_uint_eq(p.word[i], rows[_i][1]);
+	/* Their messages left one a way's time apart. */
+	for (uint32_t i = 0; i < 2; i++) {
+		ck_assert_uint_ge(p.word[i] + (_i % 2 == 0 ? 0 : 100), rows[_i / 2][1]);
+		ck_assert_uint_le(p.word[i], rows[_i / 2][1] + (_i % 2 == 0 ? 0 : 100));
+	}
 }
 END_TEST
 
@@ -139,7 +168,7 @@ int main(void)
 	TCase *tc = tcase_create("pair");
 
 	tcase_add_test(tc, long_messages_that_cross_leave_at_once);
-	tcase_add_test(tc, long_messages_in_turn_are_asked_for);
-	tcase_add_loop_test(tc, buffers_change_hands, 0, 3);
+	tcase_add_loop_test(tc, long_messages_in_turn_are_asked_for, 0, 2);
+	tcase_add_loop_test(tc, buffers_change_hands, 0, 6);
 	return check_main("pair", tc);
 }

@@ -191,6 +191,7 @@ struct rb_sim_cluster {
 	struct rb_sim_process *processes;
 	struct rb_sim_node *nodes;
 	uint32_t node_count;
+	uint64_t segments;            /* Handed out: sim_pair.c. */
 	struct rb_sim_caches *caches; /* By the first rank of a core; NULL: there are none. */
 	bool flat;                    /* Nobody shares a node. */
 	bool charges;                 /* Some of options.costs is not 0; */
@@ -314,7 +315,6 @@ struct rb_sim_post {       /* Of a send. */
 	/* Within a node: sim_pair.c. */
 	struct rb_sim_way way;
 	struct rb_sim_buffers buffers;
-	uint32_t taken;
 };
 
 void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *request,

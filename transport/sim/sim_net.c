@@ -227,6 +227,7 @@ static void message_free(struct rb_sim_cluster *c, struct rb_sim_message *m)
 	if (m->kept)
 		rb_sim_table_remove_arrival(receiver_of(m), m);
 	credit_back(m);
+	rb_sim_pair_withdrawn(m);
 	link_remove(m);
 	if (!m->landed && after != NULL && after == m->link->flying && after->arrived)
 		rb_sim_event_set(c, &after->event, c->now_ns); /* It waited for this one only. */
@@ -416,6 +417,7 @@ static bool meet(struct rb_sim_nic *nic, struct rb_request *receive, struct rb_s
 		receive->status = RUBATO_ERR_MISMATCH;
 		if (m->request != NULL) /* Nobody will read the source any more. */
 			request_complete(sender_of(m), m->request, RUBATO_OK);
+		rb_sim_pair_read(nic, m->sender, &m->buffers);
 		message_free(c, m);
 		return true;
 	}
@@ -607,7 +609,7 @@ void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *r, const struct rb_s
 	if (m == NULL)
 		return;
 	m->buffers = post->buffers;
-	m->taken = post->taken;
+	rb_sim_pair_posted(m);
 	m->ahead_bytes = way.ahead_bytes;
 	m->credit_bytes = way.credit_bytes;
 	m->link->credit_bytes += way.credit_bytes;
@@ -706,8 +708,14 @@ static void request_abandon(struct rb_sim_nic *nic, struct rb_request *r)
 
 void rb_sim_cancel(struct rb_sim_nic *nic, struct rb_request *r)
 {
+	struct rb_sim_buffers buffers;
+
 	if (r->backend[RB_SIM_WHERE] == IN_DONE) {
 		done_remove(nic, r);
+		if (r->kind == RB_REQUEST_RECV && r->status == RUBATO_OK) {
+			memcpy(&buffers, &r->backend[RB_SIM_BUFFERS], sizeof(buffers));
+			rb_sim_pair_read(nic, r->peer, &buffers);
+		}
 		request_end(r, r->status);
 	} else if (r->backend[RB_SIM_WHERE] == IN_PENDING) {
 		pending_remove(nic, r);

@@ -29,7 +29,8 @@ struct rb_sim_message {
 	struct rb_request *request; /* The sender's, while it needs us; NULL: done, or given up. */
 	struct rb_request *receive; /* Asked for: met. */
 	uint64_t credit_bytes;      /* It holds of its link's. */
-	uint32_t taken;             /* Within a node: of the receiver's long ones, rb_shm_longs. */
+	bool under_way;             /* A long one within a node, that has not come yet; */
+	uint32_t taken;             /* of the receiver's: rb_shm_longs. */
 	struct rb_sim_buffers buffers; /* Likewise. */
 	uint64_t ahead_bytes;          /* Left without being asked for, */
 	uint64_t first_bytes;          /* and in the piece that announces it. */
@@ -115,8 +116,12 @@ uint64_t rb_sim_link_credit(struct rb_sim_nic *nic, uint32_t peer);
 
 /* ---- Pairs within a node (sim_pair.c) ---- */
 
-/* A message is there: to be taken with the next poll. */
-void rb_sim_pair_came(struct rb_sim_nic *nic, const struct rb_sim_message *m);
+/* A message is under way; it does not come; it is there: to be taken with the next poll. */
+void rb_sim_pair_posted(struct rb_sim_message *m);
+void rb_sim_pair_withdrawn(struct rb_sim_message *m);
+void rb_sim_pair_came(struct rb_sim_nic *nic, struct rb_sim_message *m);
+/* Whoever reads a message without a copy, to drop it, holds its buffers all the same. */
+void rb_sim_pair_read(struct rb_sim_nic *nic, uint32_t peer, const struct rb_sim_buffers *buffers);
 
 /* ---- Matching (sim_match.c): one table a card, by (peer, tag) ---- */
 

@@ -28,11 +28,11 @@ static struct rb_sim_pair *pair_of(struct rb_sim_nic *nic, uint32_t peer)
 	return l != NULL ? l->pair : NULL;
 }
 
-/* Of an address that no other memory has. */
-static uint8_t *segment_of(const struct rb_sim_process *owner, const struct rb_sim_process *peer)
+/* At an address that no other memory has, nor another pair of ranks, or of the same in another
+ * communicator. */
+static uint8_t *segment_new(struct rb_sim_cluster *c)
 {
-	return (uint8_t *)(uintptr_t)(UINT64_C(3) << 62 | (uint64_t)owner->rank << 40 |
-				      (uint64_t)peer->rank << 20);
+	return (uint8_t *)(uintptr_t)(UINT64_C(3) << 62 | c->segments++ << 20);
 }
 _Static_assert(RB_SHM_BULKS *RB_SHM_BULK_BYTES <= 1u << 20, "fits");
 
@@ -58,8 +58,8 @@ static struct rb_sim_pair *pair_with_bulks(struct rb_sim_nic *nic, uint32_t peer
 	there = pair_of(other->nic, nic->member->rank);
 	if (there == NULL)
 		return NULL;
-	own = segment_of(nic->process, other->process);
-	theirs = segment_of(other->process, nic->process);
+	own = segment_new(nic->process->cluster);
+	theirs = segment_new(nic->process->cluster);
 	bulks_open(here, there, own, theirs);
 	bulks_open(there, here, theirs, own);
 	return here;
@@ -74,8 +74,6 @@ void rb_sim_pair_sends(struct rb_sim_nic *nic, const struct rb_request *r, struc
 
 	post->way = rb_sim_way_of(true, pair != NULL && pair->longs.cross, r->size_bytes,
 				  rb_sim_link_credit(nic, r->peer));
-	if (pair != NULL)
-		post->taken = rb_shm_long_sent(&pair->longs, r->size_bytes);
 	post->buffers.whole = post->way.kind == RB_SIM_COPIED;
 	if (!post->buffers.whole || self || r->size_bytes <= RB_SHM_INLINE_MAX ||
 	    nic->process->cluster->caches == NULL)
@@ -106,16 +104,36 @@ const uint8_t *rb_sim_bulk_read(struct rb_sim_nic *nic, uint32_t peer,
 	return rb_shm_bulk_at(bulks, (uint32_t)number ^ RB_SHM_BULK_OWN);
 }
 
-void rb_sim_pair_came(struct rb_sim_nic *nic, const struct rb_sim_message *m)
+void rb_sim_pair_read(struct rb_sim_nic *nic, uint32_t peer, const struct rb_sim_buffers *buffers)
 {
-	struct rb_sim_pair *pair;
+	for (uint32_t i = 0; i < buffers->count; i++)
+		(void)rb_sim_bulk_read(nic, peer, buffers, i);
+}
 
-	if (m->put || m->sender == m->receiver || m->size_bytes < RB_SHM_ATTACH_BYTES_MIN ||
-	    !rb_sim_member_near(nic->member->comm, m->sender, m->receiver))
+void rb_sim_pair_posted(struct rb_sim_message *m)
+{
+	struct rb_sim_pair *pair = m->link->pair;
+
+	if (m->put || pair == NULL || m->size_bytes < RB_SHM_ATTACH_BYTES_MIN)
 		return;
-	pair = pair_of(nic, m->sender);
+	m->taken = rb_shm_long_sent(&pair->longs, m->size_bytes);
+	m->under_way = true;
+}
+
+void rb_sim_pair_withdrawn(struct rb_sim_message *m)
+{
+	if (m->under_way)
+		m->link->pair->longs.sent--;
+	m->under_way = false;
+}
+
+void rb_sim_pair_came(struct rb_sim_nic *nic, struct rb_sim_message *m)
+{
+	struct rb_sim_pair *pair = m->under_way ? pair_of(nic, m->sender) : NULL;
+
 	if (pair == NULL)
 		return;
+	m->under_way = false;
 	if (pair->came++ == 0) {
 		pair->next = nic->came;
 		nic->came = pair;
