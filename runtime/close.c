@@ -139,6 +139,7 @@ rubato_status rubato_finalize(rubato_comm *comm)
 		return RUBATO_OK;
 	RB_TRY(rb_engine_call(&comm->engine));
 	err = rb_engine_check(&comm->engine);
+	comm->engine.told = true; /* The end waits for that by itself. */
 	rb_engine_leave(&comm->engine);
 	if (err == RUBATO_OK && !atomic_load(&comm->engine.abort_wanted))
 		err = all_end(comm);
@@ -161,7 +162,6 @@ rubato_status rubato_abort(rubato_comm *comm)
 	rb_engine_enter(&comm->engine);
 	rb_engine_poison(&comm->engine, RUBATO_ERR_CANCELLED, "the communicator was aborted");
 	(void)rb_engine_progress(&comm->engine);
-	rb_engine_tell(&comm->engine);
 	rb_engine_leave(&comm->engine);
 	return RUBATO_OK;
 }

@@ -714,7 +714,7 @@ rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_
 {
 	uint64_t start;
 
-	if (over(engine, done) && engine->poison == RUBATO_OK)
+	if (over(engine, done))
 		return RUBATO_OK;
 	start = rb_engine_now(engine);
 	while (!rb_engine_over(engine, done)) {
@@ -732,8 +732,6 @@ rubato_status rb_engine_wait(struct rb_engine *engine, const bool *done, uint64_
 		if (!finished)
 			break;
 	}
-	if (engine->poison != RUBATO_OK)
-		rb_engine_tell(engine);
 	engine->wait_ns += rb_engine_now(engine) - start;
 	return *done ? RUBATO_OK : RUBATO_ERR_TIMEOUT;
 }
@@ -801,7 +799,7 @@ rubato_status rb_engine_wait_for(struct rb_engine *engine, const bool *done, uin
 	if (!*done && engine->driving != RB_DRIVING_WAITER && engine->waiters == 0 &&
 	    !rb_engine_time_is_virtual(engine))
 		first_polls(engine, done);
-	if (over(engine, done) && engine->poison == RUBATO_OK)
+	if (over(engine, done))
 		return RUBATO_OK;
 	return rb_engine_wait(engine, done, rb_deadline(rb_engine_now(engine), timeout_ns));
 }
@@ -971,6 +969,8 @@ static void background_hand(struct rb_engine *engine)
 
 void rb_engine_leave(struct rb_engine *engine)
 {
+	if (engine->poison != RUBATO_OK)
+		rb_engine_tell(engine);
 	sleepers_tell(engine);
 	if (background_wanted(engine) && engine->background.thread.running &&
 	    engine->driving == RB_DRIVING_NOBODY && engine->waiters == 0)

@@ -275,9 +275,8 @@ bool rb_engine_look(struct rb_engine *engine, const bool *done);
 /* Ends all runs with `status`, buffers quiet, and lets no new one start. The first one counts. */
 void rb_engine_poison(struct rb_engine *engine, rubato_status status, const char *text);
 /*
- * What a poisoned engine has to say leaves, if no progress thread sees to that: that is waited for
- * once, two seconds at most. Who has no room for it that long hears of it at the next call, or at
- * the end.
+ * What a poisoned engine has to say leaves, if no progress thread sees to that: the first call that
+ * ends waits for it, two seconds at most, and each later one looks once.
  */
 void rb_engine_tell(struct rb_engine *engine);
 RB_NODISCARD rubato_status rb_engine_check(struct rb_engine *engine); /* The poison, noted again. */

@@ -44,13 +44,16 @@ void rb_engine_tell(struct rb_engine *engine)
 {
 	uint64_t until_ns = rb_clock_ns() + TELL_NS;
 
-	if (engine->told || engine->background.thread.running)
+	if (engine->background.thread.running || rb_engine_time_is_virtual(engine) ||
+	    !rb_engine_leaving(engine))
 		return;
+	if (engine->told)
+		until_ns = 0;
 	engine->told = true;
-	while (rb_engine_leaving(engine) && rb_clock_ns() < until_ns) {
+	do {
 		if (engine->driving == RB_DRIVING_NOBODY)
 			(void)rb_engine_progress(engine);
 		(void)rb_engine_hand_over(engine);
 		rb_yield();
-	}
+	} while (rb_engine_leaving(engine) && rb_clock_ns() < until_ns);
 }

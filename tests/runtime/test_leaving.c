@@ -238,49 +238,70 @@ START_TEST(nor_does_one_without_progress_thread)
 }
 END_TEST
 
-#define CROWD 400u /* Messages: more than a ring has room for. */
+#define CROWD 400u /* Messages: more than there is room for. */
+#define FEW_BYTES 16u
 
-/* The reason for which an engine is poisoned leaves as well, behind what fills the way to a rank
- * that comes late. */
-static rubato_status abort_play(rubato_comm *comm, void *arg)
+struct failure {
+	struct stage stage;
+	size_t size_bytes;
+	bool cancels; /* A collective, which poisons; else it aborts. */
+};
+
+static rubato_status break_off(rubato_comm *comm, rubato_op *barrier)
 {
-	struct stage *stage = arg;
-	uint8_t *bytes = calloc(1, LARGE_BYTES);
-	rubato_op *ops[CROWD];
+	if (barrier == NULL)
+		return rubato_abort(comm);
+	RB_TRY(rubato_start(barrier));
+	EXPECT(rubato_cancel(barrier) == RUBATO_ERR_CANCELLED);
+	return RUBATO_OK;
+}
+
+/* The reason for which an engine is poisoned leaves as well, behind what fills the way to ranks
+ * that come late. */
+static rubato_status fail_play(rubato_comm *comm, void *arg)
+{
+	struct failure *f = arg;
+	uint8_t *bytes = calloc(1, f->size_bytes);
+	rubato_op *ops[CROWD], *barrier = NULL;
 
 	EXPECT(bytes != NULL);
+	if (f->cancels)
+		RB_TRY(rubato_op_barrier(comm, &barrier));
 	RB_TRY(rubato_barrier(comm));
 	if (rubato_rank(comm) == 0) {
 		for (uint32_t i = 0; i < CROWD; i++) {
 			bool done;
 
-			RB_TRY(rubato_op_send(comm, bytes, SMALL_BYTES, RUBATO_UINT8, 1 + i % 2, i,
-					      &ops[i]));
+			RB_TRY(rubato_op_send(comm, bytes, f->size_bytes, RUBATO_UINT8, 1 + i % 2,
+					      i, &ops[i]));
 			RB_TRY(rubato_start(ops[i]));
 			RB_TRY(rubato_test(ops[i], &done));
 		}
-		RB_TRY(rubato_abort(comm));
-		RB_TRY(compute(comm, stage));
+		RB_TRY(break_off(comm, barrier));
+		RB_TRY(compute(comm, &f->stage));
 		for (uint32_t i = 0; i < CROWD; i++)
 			rubato_op_free(ops[i]);
 	} else {
 		rb_clock_sleep_until(rb_clock_ns() + LATE_NS);
-		EXPECT(rubato_recv(comm, bytes, SMALL_BYTES, RUBATO_UINT8, 0, CROWD) ==
+		EXPECT(rubato_recv(comm, bytes, f->size_bytes, RUBATO_UINT8, 0, CROWD) ==
 		       RUBATO_ERR_PEER);
-		(void)atomic_fetch_add(&stage->through, 1);
+		(void)atomic_fetch_add(&f->stage.through, 1);
 	}
+	rubato_op_free(barrier);
 	(void)rubato_finalize(comm); /* Says why it ended, to all but rank 0. */
 	free(bytes);
 	return RUBATO_OK;
 }
 
-START_TEST(an_abort_leaves)
+START_TEST(failures_leave)
 {
-	struct stage stage = { .scene = &(struct scene) { .name = "an abort" } };
+	struct failure f = { .stage.scene = &(struct scene) { .name = "a failure" },
+			     .size_bytes = _i / 2 % 2 == 0 ? SMALL_BYTES : FEW_BYTES,
+			     .cancels = _i / 4 == 1 };
 
-	if (_i == 0)
+	if (_i % 2 == 0)
 		ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0);
-	ck_assert_int_eq(local_run_raw(RANKS, transports, abort_play, &stage, NULL), RUBATO_OK);
+	ck_assert_int_eq(local_run_raw(RANKS, transports, fail_play, &f, NULL), RUBATO_OK);
 }
 END_TEST
 
@@ -330,11 +351,10 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 200);
 	tcase_add_loop_test(tc, a_rank_that_computes_holds_nobody_up, 0, SCENES);
 	tcase_add_loop_test(tc, nor_does_one_without_progress_thread, 0, SCENES);
-	if (!simulated())
-		tcase_add_loop_test(tc, an_abort_leaves, 0,
-				    2); /* Without progress thread, and with. */
-	if (!simulated())
+	if (!simulated()) {
+		tcase_add_loop_test(tc, failures_leave, 0, 8);
 		tcase_add_test(tc, what_cannot_leave_yet_is_waited_for_asleep);
+	}
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
 }
