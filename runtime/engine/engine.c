@@ -347,7 +347,7 @@ bool rb_engine_progress(struct rb_engine *engine)
 	return moved;
 }
 
-/* For who drives. A poisoned engine tells its peers, but not at the price of a late error. */
+/* For who drives. What a poisoned engine has to say leaves at the end of the call. */
 static inline bool over(const struct rb_engine *engine, const bool *done)
 {
 	return *done && (engine->background.thread.running || engine->poison != RUBATO_OK ||

@@ -42,13 +42,13 @@ void rb_engine_look_after(struct rb_engine *engine)
 
 void rb_engine_tell(struct rb_engine *engine)
 {
-	uint64_t until_ns = rb_clock_ns() + TELL_NS;
+	uint64_t until_ns = 0;
 
 	if (engine->background.thread.running || rb_engine_time_is_virtual(engine) ||
 	    !rb_engine_leaving(engine))
 		return;
-	if (engine->told)
-		until_ns = 0;
+	if (!engine->told)
+		until_ns = rb_clock_ns() + TELL_NS;
 	engine->told = true;
 	do {
 		if (engine->driving == RB_DRIVING_NOBODY)
