@@ -250,9 +250,11 @@ static void message_late(struct rubato_op *op)
 {
 	struct rubato_comm *comm = op->comm;
 	const char *what = "nothing for";
+	uint64_t ns = comm->timeout_ns;
 
 	if (!op->sending && !rb_message_recall(op, "")) {
-		what = "its message has begun to come, and stopped for";
+		what = "its message has begun to come, and is not whole after";
+		ns += comm->timeout_ns;
 		if (rb_engine_wait_for(&comm->engine, &op->done, comm->timeout_ns) == RUBATO_OK)
 			return;
 	}
@@ -262,7 +264,7 @@ static void message_late(struct rubato_op *op)
 	op->status = RUBATO_ERR_TIMEOUT;
 	(void)snprintf(op->failure, sizeof(op->failure), "rank %u %s rank %u, tag %u: %s %.3g s",
 		       comm->engine.rank, op->sending ? "sends to" : "receives from", op->root,
-		       op->user_tag, what, (double)comm->timeout_ns * 1e-9);
+		       op->user_tag, what, (double)ns * 1e-9);
 }
 
 /* One that is kept: to clear a new one takes longer than to send a small message. */
