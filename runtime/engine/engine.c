@@ -34,6 +34,7 @@
 #define USELESS_AGAIN 2u     /* After it was of use once. */
 #define TICKS_IDLE 10u       /* Without a start: the progress thread parks. */
 #define LOOK_NS 1000         /* Simulated: of a look in which nothing moves. */
+#define LOOKS_MAX 16         /* In vain, before who shares a core gives it away. Guess. */
 #define HAND_OVER_NS 1000000 /* At most so long away from the lock, should nobody take it. */
 #define SLEEP_NS_MAX                                                                               \
 	100000000u /* A sleep is at most 100 ms: bounds the harm of a wake-up lost below. */
@@ -788,8 +789,12 @@ bool rb_engine_look(struct rb_engine *engine, const bool *done)
 	struct rb_endpoint *first = engine->endpoints[0];
 
 	if (!rb_engine_over(engine, done) && engine->driving != RB_DRIVING_WAITER &&
-	    !rb_engine_progress(engine) && rb_engine_time_is_virtual(engine))
-		first->ops->wait(first, rb_engine_now(engine) + LOOK_NS);
+	    !rb_engine_progress(engine)) {
+		if (rb_engine_time_is_virtual(engine))
+			first->ops->wait(first, rb_engine_now(engine) + LOOK_NS);
+		else if (engine->waiting.yield_ns > 0 && ++engine->looks % LOOKS_MAX == 0)
+			rb_yield();
+	}
 	(void)rb_engine_hand_over(engine);
 	return rb_engine_over(engine, done);
 }

@@ -159,6 +159,7 @@ struct rb_engine {
 	_Atomic bool abort_wanted;
 
 	uint32_t unpolled; /* What was carried out since the last poll. */
+	uint32_t looks;    /* In vain, where ranks share cores. */
 	uint64_t operations, bytes_mapped, wait_ns;
 };
 

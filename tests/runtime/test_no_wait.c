@@ -3,9 +3,11 @@
  * not come, which is no error; then it lets rank 1 come, and looks until all is there.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sync.h"
 #include "rubato_sim.h"
 #include "runtime/op.h"
 #include "tests/check_main.h"
@@ -119,6 +121,37 @@ static rubato_status missed_main(rubato_comm *comm, void *arg)
 		EXPECT(op == NULL || value == sent);
 	}
 	rubato_op_free(op);
+	return RUBATO_OK;
+}
+
+/* ---- Two ranks on one core ---- */
+
+#define TURNS 100u
+
+/* Each rank waits for the other one by looks alone. */
+static rubato_status turns_main(rubato_comm *comm, void *arg)
+{
+	uint32_t peer = 1 - rubato_rank(comm);
+	uint64_t looks = 0;
+	int32_t word = 0;
+	rubato_op *op;
+
+	if (comm->engine.waiting.yield_ns == 0)
+		return RB_FAIL(RUBATO_ERR_INTERNAL, "the ranks do not share a core");
+	RB_TRY(rubato_op_recv(comm, &word, 1, RUBATO_INT32, peer, 3, &op));
+	for (uint32_t i = 0; i < 2 * TURNS; i++) {
+		bool done = false;
+
+		if (i % 2 == peer) {
+			RB_TRY(rubato_send(comm, &word, 1, RUBATO_INT32, peer, 3));
+			continue;
+		}
+		RB_TRY(rubato_start(op));
+		for (; !done; looks++)
+			RB_TRY(rubato_test(op, &done));
+	}
+	rubato_op_free(op);
+	atomic_fetch_add((_Atomic uint64_t *)arg, looks);
 	return RUBATO_OK;
 }
 
@@ -256,6 +289,31 @@ START_TEST(wait_looks)
 }
 END_TEST
 
+/* Who looks in vain gives the core away: else each turn would take all the time that the system
+ * gives it, which are some 10,000 looks. */
+START_TEST(looks_give_a_shared_core_away)
+{
+	_Atomic uint64_t looks = 0;
+	cpu_set_t before, one;
+	rubato_status err;
+
+	if (strcmp(transport_name, "sim") == 0)
+		return;
+	ck_assert_int_eq(setenv("RUBATO_BACKGROUND", "0", 1), 0);
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+	CPU_ZERO(&one);
+	for (uint32_t cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+		if (CPU_ISSET(cpu, &before))
+			CPU_SET(cpu, &one);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+	err = local_run(2, transports, turns_main, &looks, NULL);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(before), &before), 0);
+	ck_assert_msg(err == RUBATO_OK, "%s: %s", rubato_status_name(err), rubato_error_text());
+	ck_assert_msg(looks < 200 * TURNS, "%llu looks in %u turns", (unsigned long long)looks,
+		      2 * TURNS);
+}
+END_TEST
+
 START_TEST(receives_that_look_find_theirs)
 {
 	pthread_barrier_t barrier;
@@ -291,6 +349,7 @@ int main(int argc, char **argv)
 	transports[0] = local_transport(transport_name);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, wait_looks);
+	tcase_add_test(tc, looks_give_a_shared_core_away);
 	tcase_add_test(tc, receives_that_look_find_theirs);
 	tcase_add_test(tc, partial_collect_looks);
 	tcase_add_test(tc, lagged_collect_and_flush_look);
