@@ -242,8 +242,8 @@ RUNTIME = [
     ("a fetch ends when half of it is here", 1539, [(SURVIVORS, "p->transfers.missing = 2;",
                                                      "p->transfers.missing = 1;")]),
     ("a result has the contributions of an older one", 0,
-     [(RUN, "rb_contributions_write(&r->contributions, p->results.newest, p->reduction.members, "
-             "p->reduction.member_count);",
+     [(RUN, "rb_contributions_write(&r->contributions, rb_rounds_records(p->machine, round), "
+             "p->reduction.members, p->reduction.member_count);",
        ";")]),
     ("the newest records are those of an older round", 0,
      [(RUN, "memcpy(p->results.newest, rb_rounds_records(p->machine, round), "

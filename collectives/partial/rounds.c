@@ -230,6 +230,7 @@ static void advance(struct rb_rounds *m, uint64_t now_ns, struct rb_protocol_act
 void rb_rounds_complete(struct rb_rounds *m, struct rb_protocol_actions *out)
 {
 	RB_ASSERT(m->is_joined && m->results.out != RB_ROUNDS_NO_SLOT);
+	rb_rounds_summarise(m);
 	m->counts.delivered += m->joined.count;
 	m->joined = (struct rb_rounds_load) { 0 };
 	m->results.kept[m->results.out] = m->round;
@@ -382,10 +383,13 @@ static bool is_flushing(const struct rb_rounds *m)
 static uint32_t next_find(const struct rb_rounds *m)
 {
 	uint64_t end = m->results.limit < m->round ? m->results.limit : m->round;
-	uint32_t found = RB_ROUNDS_NO_SLOT;
+	uint32_t found = RB_ROUNDS_NO_SLOT, newest = m->results.newest;
 
 	if (m->results.next >= end || (takes_own(m) && !m->results.own_due && !is_flushing(m)))
 		return RB_ROUNDS_NO_SLOT;
+	/* As it mostly is: no other one is as new, or in between. */
+	if (newest != RB_ROUNDS_NO_SLOT && m->results.kept[newest] == m->results.next)
+		return newest;
 	for (uint32_t i = 0; i < m->results.slot_count; i++) {
 		if (m->results.kept[i] < m->results.next || m->results.kept[i] >= end)
 			continue;
@@ -553,7 +557,10 @@ static void message(struct rb_rounds *m, const struct rb_protocol_event *event,
 {
 	struct rb_rounds_message message;
 
-	memcpy(&message, event->message, sizeof(message));
+	/* Most are this: its record is copied once, to where it stays. */
+	memcpy(&message, event->message, RB_ROUNDS_MESSAGE_HEAD);
+	if (message.kind != RB_ROUNDS_MESSAGE_MEET)
+		memcpy(&message, event->message, sizeof(message));
 	RB_ASSERT(event->peer < m->config.rank_count && event->peer != m->config.rank);
 	RB_ASSERT(message.kind >= RB_ROUNDS_MESSAGE_ACTIVATE &&
 		  message.kind <= RB_ROUNDS_MESSAGE_MEET);
@@ -562,7 +569,8 @@ static void message(struct rb_rounds *m, const struct rb_protocol_event *event,
 	else if (rb_rounds_is_over(m))
 		return;
 	else if (message.kind == RB_ROUNDS_MESSAGE_MEET)
-		rb_rounds_meeting_message(m, event->peer, &message);
+		rb_rounds_meeting_message(m, event->peer, &message,
+					  event->message + RB_ROUNDS_MESSAGE_HEAD);
 	else
 		rb_rounds_flood_message(m, &message, out);
 }
@@ -689,6 +697,14 @@ const struct rb_rounds_record *rb_rounds_own_record(const struct rb_rounds *m)
 struct rb_rounds_record *rb_rounds_records(struct rb_rounds *m, uint64_t round)
 {
 	return m->exchange.records[round & 1];
+}
+
+double rb_rounds_divisor(struct rb_rounds *m)
+{
+	if (!m->config.average)
+		return 1;
+	rb_rounds_summarise(m);
+	return m->exchange.summaries[m->round & 1].divisor;
 }
 
 const rubato_round *rb_rounds_summary(const struct rb_rounds *m, uint64_t round)

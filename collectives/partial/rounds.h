@@ -231,8 +231,12 @@ const struct rb_rounds_record *rb_rounds_own_record(const struct rb_rounds *mach
 /* rank_count records, by rank: where the exchange (or fetch) of the current round puts them. Of
  * the round before: until the exchange begins. */
 struct rb_rounds_record *rb_rounds_records(struct rb_rounds *machine, uint64_t round);
-/* What the round holds, this one or the one before, once its records have come, as this rank's
- * group sees it; `ranks` and size_bytes are not set. */
+/* What the result of the round that is reduced is divided by. */
+double rb_rounds_divisor(struct rb_rounds *machine);
+/* Makes the summary of the round that is reduced: else that is done when it is complete. */
+void rb_rounds_summarise(struct rb_rounds *machine);
+/* What the round holds, this one or the one before, once that is made, as this rank's group sees
+ * it; `ranks` and size_bytes are not set. */
 const rubato_round *rb_rounds_summary(const struct rb_rounds *machine, uint64_t round);
 #define RB_ROUNDS_NOBODY UINT32_MAX
 /* The lowest rank that is lost, seen or told by another, or NOBODY. */

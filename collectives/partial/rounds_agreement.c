@@ -106,10 +106,11 @@ static uint32_t draw(const struct rb_rounds *m)
 
 void rb_rounds_round_prepare(struct rb_rounds *m)
 {
+	uint32_t members = rb_rounds_member_count(&m->config);
 	bool drawn = rb_rounds_policy_of(&m->config)->draws;
 
 	m->opening.live = 0;
-	for (uint32_t i = 0; i < rb_rounds_member_count(&m->config); i++)
+	for (uint32_t i = 0; i < members; i++)
 		m->opening.live += rb_rounds_member_live(m, i) > 0;
 	m->opening.full = full_due(m);
 	m->opening.counts = m->opening.full || rb_rounds_policy_of(&m->config)->counts;
@@ -387,10 +388,15 @@ bool rb_rounds_records_read(struct rb_rounds *m)
 {
 	for (uint32_t r = 0; r < m->config.rank_count; r++)
 		RB_ASSERT(rb_rounds_record_of(m, r)->round == (uint32_t)m->round);
-	if (!base_read(m))
-		return false;
-	summary_make(m);
-	return true;
+	m->exchange.summarised = false;
+	return base_read(m);
+}
+
+void rb_rounds_summarise(struct rb_rounds *m)
+{
+	if (!m->exchange.summarised)
+		summary_make(m);
+	m->exchange.summarised = true;
 }
 
 /* ---- The end of a round, and of an era ---- */

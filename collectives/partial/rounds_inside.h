@@ -2,6 +2,8 @@
 #ifndef RB_COLLECTIVES_PARTIAL_INSIDE_H
 #define RB_COLLECTIVES_PARTIAL_INSIDE_H
 
+#include <stddef.h>
+
 #include "collectives/partial/adaptive.h"
 #include "collectives/partial/rounds.h"
 
@@ -33,6 +35,7 @@ struct rb_rounds_message {
 	};
 };
 _Static_assert(sizeof(struct rb_rounds_message) == RB_PROTOCOL_MESSAGE_BYTES, "travels as it is");
+#define RB_ROUNDS_MESSAGE_HEAD offsetof(struct rb_rounds_message, record)
 
 /* MEET: the rank counts as ready; has something in time for the round; opens it (where others
  * cannot see that for themselves: its deadline is over); has joined it. */
@@ -144,6 +147,7 @@ struct rb_rounds_exchange {
 	struct rb_rounds_record own;
 	struct rb_rounds_record *records[2]; /* By rank. */
 	rubato_round summaries[2];
+	bool summarised; /* The current round's is made: its records are here. */
 };
 
 /* What records have shown of each rank, by rank. */
@@ -290,9 +294,9 @@ bool rb_rounds_is_willing(const struct rb_rounds *m);
 /* All that can happen now without a further event. */
 void rb_rounds_meeting_advance(struct rb_rounds *m, uint64_t now_ns,
 			       struct rb_protocol_actions *out);
-/* MEET, of the current round or the next. */
+/* MEET, of the current round or the next. Of the message there is the head; its record is apart. */
 void rb_rounds_meeting_message(struct rb_rounds *m, uint32_t from,
-			       const struct rb_rounds_message *message);
+			       const struct rb_rounds_message *message, const void *record);
 bool rb_rounds_meeting_valid(const struct rb_rounds *m);
 
 /* ---- rounds_nodes.c: what the ranks of a node agree on ---- */

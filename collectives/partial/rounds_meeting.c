@@ -16,6 +16,8 @@
  * A rank tells of round r + 1 when it has completed r, hence when all have joined r: what is kept
  * is of the current round and the next.
  */
+#include <string.h>
+
 #include "collectives/partial/rounds_inside.h"
 
 static uint32_t own_bit(const struct rb_rounds *m)
@@ -32,15 +34,21 @@ static uint32_t all_bits(const struct rb_rounds *m)
 
 static void tell(struct rb_rounds *m, uint32_t bits, struct rb_protocol_actions *out)
 {
-	struct rb_rounds_message message = { .kind = RB_ROUNDS_MESSAGE_MEET,
-					     .value = bits,
-					     .round = m->round };
+	const struct rb_rounds_message head = { .kind = RB_ROUNDS_MESSAGE_MEET,
+						.value = bits,
+						.round = m->round };
+	uint8_t *message;
 
-	if ((bits & RB_ROUNDS_JOINS) != 0)
-		message.record = m->exchange.own;
 	rb_rounds_meeting_of(m, m->round)->told |= bits;
-	if (m->config.rank_count > 1)
-		rb_rounds_act_send(out, RB_PROTOCOL_SEND_ALL, 0, &message);
+	if (m->config.rank_count == 1)
+		return;
+	message = rb_protocol_action_add(out, RB_PROTOCOL_SEND_ALL)->message;
+	memcpy(message, &head, RB_ROUNDS_MESSAGE_HEAD);
+	message += RB_ROUNDS_MESSAGE_HEAD;
+	if ((bits & RB_ROUNDS_JOINS) != 0)
+		memcpy(message, &m->exchange.own, sizeof(m->exchange.own));
+	else
+		memset(message, 0, sizeof(m->exchange.own));
 }
 
 static void count(struct rb_rounds_meeting *meeting, uint32_t bit)
@@ -50,7 +58,7 @@ static void count(struct rb_rounds_meeting *meeting, uint32_t bit)
 }
 
 void rb_rounds_meeting_message(struct rb_rounds *m, uint32_t from,
-			       const struct rb_rounds_message *message)
+			       const struct rb_rounds_message *message, const void *record)
 {
 	struct rb_rounds_meeting *meeting = rb_rounds_meeting_of(m, message->round);
 	uint32_t bit = UINT32_C(1) << from;
@@ -66,7 +74,8 @@ void rb_rounds_meeting_message(struct rb_rounds *m, uint32_t from,
 		return;
 	RB_ASSERT((meeting->here & bit) == 0);
 	meeting->here |= bit;
-	rb_rounds_records(m, message->round)[from] = message->record;
+	memcpy(&rb_rounds_records(m, message->round)[from], record,
+	       sizeof(struct rb_rounds_record));
 }
 
 /* ---- Whether it is open ---- */

@@ -227,6 +227,9 @@ uint32_t rb_partial_members_find(struct rubato_partial *p)
 {
 	uint32_t position = 0;
 
+	/* Without groups all are in every round. */
+	if (p->reduction.member_count == p->config.rank_count && !rb_rounds_grouped(&p->config))
+		return p->config.rank;
 	p->reduction.member_count = rb_rounds_members(p->machine, p->reduction.members);
 	while (p->reduction.members[position] != p->comm->engine.rank)
 		position++;
@@ -260,12 +263,22 @@ static bool addresses_fill(struct rubato_partial *p, const struct rb_rounds_reco
 	return true;
 }
 
+/* What the result of a round holds. */
+static void result_fill(struct rubato_partial *p, uint32_t slot, uint64_t round)
+{
+	struct rb_partial_result *r = &p->results.slots[slot];
+
+	r->summary = *rb_rounds_summary(p->machine, round);
+	rb_contributions_write(&r->contributions, rb_rounds_records(p->machine, round),
+			       p->reduction.members, p->reduction.member_count);
+}
+
 static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
 {
 	const struct rb_rounds_record *own = rb_rounds_own_record(p->machine);
 	uint32_t position = rb_partial_members_find(p);
 	bool all = p->reduction.member_count == engine->rank_count;
-	double divisor = rb_rounds_summary(p->machine, round)->divisor;
+	double divisor = rb_rounds_divisor(p->machine);
 	struct rb_run *run = &p->reduction.run;
 
 	if (divisor > UINT32_MAX) {
@@ -308,19 +321,21 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 	run->done = reduce_done;
 	run->owner = p;
 	rb_run_start(engine, run);
+	/* Now, since others are to be waited for; it is read when the round is complete. */
+	rb_rounds_summarise(p->machine);
+	result_fill(p, own->out, round);
+	p->results.filled = true;
 }
 
 /* ---- The end of a round ---- */
 
 static void completed(struct rubato_partial *p, uint64_t round)
 {
-	struct rb_partial_result *r = &p->results.slots[rb_rounds_answer_of(p->machine).newest];
-
+	if (!p->results.filled)
+		result_fill(p, rb_rounds_answer_of(p->machine).newest, round);
+	p->results.filled = false;
 	memcpy(p->results.newest, rb_rounds_records(p->machine, round),
 	       rb_partial_records_bytes(p));
-	r->summary = *rb_rounds_summary(p->machine, round);
-	rb_contributions_write(&r->contributions, p->results.newest, p->reduction.members,
-			       p->reduction.member_count);
 	p->buffers.joined = RB_PARTIAL_NONE;
 }
 

@@ -85,6 +85,7 @@ struct rb_partial_result { /* Of a slot: a completed round, or the running one's
 struct rb_partial_results {
 	struct rb_partial_result *slots; /* As the machine numbers them. */
 	uint32_t slot_count;
+	bool filled;                     /* The running round's says what it holds. */
 	struct rb_rounds_record *newest; /* Of the last completed round, as they were exchanged:
 					  * survivors fetch them. */
 	rubato_contribution *lent_ranks; /* What the application reads of the lent one. */

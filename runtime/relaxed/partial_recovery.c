@@ -237,6 +237,7 @@ static void fetch_start(struct rb_engine *engine, struct rubato_partial *p, uint
 	struct rb_partial_result *out = &p->results.slots[rb_rounds_view_of(p->machine).out];
 
 	(void)rb_partial_members_find(p);
+	p->results.filled = false; /* The records are to come. */
 	if (out->buffer >= RB_PARTIAL_RESULTS)
 		out->buffer = rb_partial_free_contribution(p);
 	p->transfers.missing = 2;

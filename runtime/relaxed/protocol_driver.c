@@ -16,9 +16,9 @@
 
 struct rb_protocol_peer {
 	struct rb_protocol_driver *driver;
-	struct rb_slot *receive; /* NULL: not listened to. */
-	uint64_t sent, received; /* Messages. */
-	uint8_t message[RB_PROTOCOL_MESSAGE_BYTES];
+	struct rb_slot *receive;        /* NULL: not listened to. */
+	uint64_t sent, received;        /* Messages. */
+	struct rb_protocol_event event; /* Of the one that comes, which is received into it. */
 };
 
 struct rb_protocol_queued {
@@ -44,6 +44,12 @@ static void wake_set(struct rb_engine *engine, struct rb_protocol_driver *driver
 
 /* The driver's own: no machine says this. */
 static const uint8_t last_message[RB_PROTOCOL_MESSAGE_BYTES] = { 0xff, 0xff, 0xff, 0xff };
+
+static inline bool is_last(const uint8_t *message)
+{
+	return message[0] == last_message[0] &&
+	       memcmp(message, last_message, sizeof(last_message)) == 0;
+}
 
 static const struct rb_signature control_signature = {
 	.kind = RB_KIND_CONTROL, .type = 0xff, .op = 0xff, .root = UINT32_MAX
@@ -165,7 +171,8 @@ static bool receive_post(struct rb_engine *engine, struct rb_protocol_peer *peer
 {
 	struct rb_endpoint *ep = rb_engine_endpoint(engine, rank);
 
-	request_prepare(engine, peer->receive, peer->driver, rank, peer->received, peer->message);
+	request_prepare(engine, peer->receive, peer->driver, rank, peer->received,
+			peer->event.message);
 	peer->receive->owner = peer;
 	peer->receive->done = receive_done;
 	ep->ops->recv(ep, &peer->receive->request);
@@ -177,18 +184,15 @@ static void receive_take(struct rb_engine *engine, struct rb_protocol_peer *peer
 	struct rb_protocol_driver *driver = peer->driver;
 
 	do {
-		struct rb_protocol_event event;
-
 		if (peer->receive->request.status != RUBATO_OK)
 			return; /* Lost: the failure event tells. */
 		peer->received++;
-		if (memcmp(peer->message, last_message, sizeof(last_message)) == 0) {
+		if (is_last(peer->event.message)) {
 			driver->finished = --driver->unfinished == 0;
 			return;
 		}
-		rb_protocol_event_set(&event, RB_PROTOCOL_MESSAGE, rank, 0, 0);
-		memcpy(event.message, peer->message, sizeof(event.message));
-		driver->event(engine, driver, &event);
+		rb_protocol_event_set(&peer->event, RB_PROTOCOL_MESSAGE, rank, 0, 0);
+		driver->event(engine, driver, &peer->event);
 	} while (!receive_post(engine, peer, rank));
 }
 
