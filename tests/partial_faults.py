@@ -211,6 +211,12 @@ MACHINE = [
      [(MEETING, "&& [[!m->willing]] && rb_rounds_is_idle(m);", "true")]),
     ("meeting: silent though this rank has something", None,
      [(MEETING, "!m->willing && [[rb_rounds_is_idle(m)]];", "true")]),
+    ("the summary is that of an older round", 0,
+     [(AGREED, "m->exchange.summarised = false;", ";")]),
+    ("a complete round has no summary", None,
+     [(ROUNDS, "[[rb_rounds_summarise(m);]] m->counts.delivered", ";")]),
+    ("the divisor is that of an older round", 9,
+     [(ROUNDS, "[[rb_rounds_summarise(m);]] return m->exchange.summaries", ";")]),
 ]
 
 RUNTIME = [
@@ -242,11 +248,11 @@ RUNTIME = [
     ("a fetch ends when half of it is here", 1539, [(SURVIVORS, "p->transfers.missing = 2;",
                                                      "p->transfers.missing = 1;")]),
     ("a result has the contributions of an older one", 0,
-     [(RUN, "rb_contributions_write(&r->contributions, rb_rounds_records(p->machine, round), "
-             "p->reduction.members, p->reduction.member_count);",
+     [(RUN, "rb_contributions_write(&r->contributions, p->results.running, p->reduction.members, "
+             "p->reduction.member_count);",
        ";")]),
     ("the newest records are those of an older round", 0,
-     [(RUN, "memcpy(p->results.newest, rb_rounds_records(p->machine, round), "
+     [(RUN, "memcpy(p->results.running, rb_rounds_records(p->machine, round), "
              "rb_partial_records_bytes(p));",
        ";")]),
     ("who waits in one operation does not tell the others", 5002,

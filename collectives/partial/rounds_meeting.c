@@ -208,7 +208,7 @@ void rb_rounds_meeting_advance(struct rb_rounds *m, uint64_t now_ns,
 
 	if (m->phase > RB_ROUNDS_EXCHANGING || is_silent(m))
 		return;
-	others = is_open(m); /* They have said so, to all. */
+	others = !m->is_joined && is_open(m); /* They have said so, to all. */
 	opens = opened(m, now_ns, out);
 	if (may_join(m, now_ns)) {
 		join(m, out);

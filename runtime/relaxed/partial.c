@@ -125,8 +125,10 @@ static void wait_clock(struct rubato_partial *p, uint64_t now_ns)
 {
 	struct rb_partial_clocks *c = &p->clocks;
 
-	if (c->wait_since_ns > 0 && c->phase <= RB_ROUNDS_REDUCING)
+	if (c->wait_since_ns > 0 && c->phase <= RB_ROUNDS_REDUCING) {
 		c->wait_ns[c->phase] += now_ns - c->wait_since_ns;
+		c->waited_ns += now_ns - c->wait_since_ns;
+	}
 	c->wait_since_ns = c->wait_since_ns > 0 ? now_ns : 0;
 }
 
@@ -269,8 +271,10 @@ static void result_fill(struct rubato_partial *p, uint32_t slot, uint64_t round)
 	struct rb_partial_result *r = &p->results.slots[slot];
 
 	r->summary = *rb_rounds_summary(p->machine, round);
-	rb_contributions_write(&r->contributions, rb_rounds_records(p->machine, round),
-			       p->reduction.members, p->reduction.member_count);
+	memcpy(p->results.running, rb_rounds_records(p->machine, round),
+	       rb_partial_records_bytes(p));
+	rb_contributions_write(&r->contributions, p->results.running, p->reduction.members,
+			       p->reduction.member_count);
 }
 
 static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uint64_t round)
@@ -331,11 +335,13 @@ static void reduce_start(struct rb_engine *engine, struct rubato_partial *p, uin
 
 static void completed(struct rubato_partial *p, uint64_t round)
 {
+	struct rb_rounds_record *running = p->results.running;
+
 	if (!p->results.filled)
 		result_fill(p, rb_rounds_answer_of(p->machine).newest, round);
 	p->results.filled = false;
-	memcpy(p->results.newest, rb_rounds_records(p->machine, round),
-	       rb_partial_records_bytes(p));
+	p->results.running = p->results.newest;
+	p->results.newest = running;
 	p->buffers.joined = RB_PARTIAL_NONE;
 }
 
@@ -416,10 +422,11 @@ void rb_partial_event(struct rubato_partial *p, struct rb_protocol_event *event)
 		rb_rounds_step(p->machine, event, &p->actions);
 		if (event->kind == RB_PROTOCOL_START && event->value == RB_ROUNDS_COMMIT)
 			settle(p);
-		phase_clock(p, event->now_ns, event->kind == RB_PROTOCOL_RUN_DONE);
 		RB_ASSERT_DEAR(rb_rounds_valid(p->machine));
 		for (uint32_t i = 0; i < p->actions.count; i++)
 			action_do(p, &p->actions.item[i]);
+		/* Of the event's time, but behind what others wait for. */
+		phase_clock(p, event->now_ns, event->kind == RB_PROTOCOL_RUN_DONE);
 	} while (rb_protocol_next(engine, &p->driver, event));
 }
 
@@ -689,13 +696,6 @@ static bool is_wanted_elsewhere(struct rubato_partial *p)
 	return wanted && !here.draining && !here.left;
 }
 
-static uint64_t waited(const struct rubato_partial *p)
-{
-	const uint64_t *ns = p->clocks.wait_ns;
-
-	return ns[0] + ns[1] + ns[2] + ns[3];
-}
-
 /* Whether the machine has still to hear of what poisoned the engine: then there will be more. */
 static bool is_loss_unheard(const struct rubato_partial *p)
 {
@@ -733,6 +733,7 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 				 uint64_t *at_ns)
 {
 	bool look = timeout_ns == RUBATO_NO_WAIT, looked = false;
+	struct rb_rounds_answer answer;
 	uint64_t deadline_ns = 0;
 
 	if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
@@ -742,9 +743,10 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 		if (p->driver.over)
 			return end_check(p);
 		rb_partial_call(p, look ? RB_ROUNDS_LOOK : RB_ROUNDS_COLLECT, NULL, 0, *at_ns);
-		switch (rb_rounds_answer_of(p->machine).offer) {
+		answer = rb_rounds_answer_of(p->machine);
+		switch (answer.offer) {
 		case RB_ROUNDS_RESULT:
-			*slot = rb_rounds_answer_of(p->machine).lent;
+			*slot = answer.lent;
 			return RUBATO_OK;
 		case RB_ROUNDS_ERA_OVER:
 			return RUBATO_OK;
@@ -798,14 +800,14 @@ rubato_status rubato_partial_collect_view(rubato_partial *p, const void **result
 	engine = &p->comm->engine;
 	RB_TRY(idle_call(p, &begin));
 	at = begin;
-	before = waited(p);
+	before = p->clocks.waited_ns;
 	if (rb_rounds_answer_of(p->machine).lent != RB_ROUNDS_NO_SLOT && !p->driver.over)
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial collect: release the last one first");
 	else
 		err = result_wait(p, timeout_ns, &slot, &at);
 	if (slot != RB_ROUNDS_NO_SLOT && round != NULL)
 		round_fill(p, &p->results.slots[slot], round);
-	before = waited(p) - before;
+	before = p->clocks.waited_ns - before;
 	rb_engine_leave(engine);
 	/* It stays as it is until it is released. */
 	if (err == RUBATO_OK)

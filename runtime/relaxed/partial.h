@@ -85,9 +85,10 @@ struct rb_partial_result { /* Of a slot: a completed round, or the running one's
 struct rb_partial_results {
 	struct rb_partial_result *slots; /* As the machine numbers them. */
 	uint32_t slot_count;
-	bool filled;                     /* The running round's says what it holds. */
-	struct rb_rounds_record *newest; /* Of the last completed round, as they were exchanged:
-					  * survivors fetch them. */
+	bool filled; /* The running round's says what it holds. */
+	/* As they were exchanged: of the last completed round, survivors fetch them; and of the
+	 * running one, if it is filled. */
+	struct rb_rounds_record *newest, *running;
 	rubato_contribution *lent_ranks; /* What the application reads of the lent one. */
 };
 
@@ -131,6 +132,7 @@ struct rb_partial_clocks { /* since: 0 when it is not running. */
 	enum rb_rounds_phase phase;
 	uint64_t phase_since_ns, phase_ns[4];
 	uint64_t wait_since_ns, wait_ns[4]; /* The application waits. */
+	uint64_t waited_ns;                 /* The sum. */
 	uint64_t call_ns;                   /* The application's thread's. */
 };
 

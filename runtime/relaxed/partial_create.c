@@ -313,12 +313,14 @@ static rubato_status tables_make(struct rubato_partial *p)
 	p->buffers.bases = calloc(n, sizeof(*p->buffers.bases));
 	p->results.slots = calloc(p->results.slot_count, sizeof(*p->results.slots));
 	p->results.newest = calloc(n, sizeof(*p->results.newest));
+	p->results.running = calloc(n, sizeof(*p->results.running));
 	p->results.lent_ranks = calloc(n, sizeof(*p->results.lent_ranks));
 	p->reduction.peers = calloc(n, sizeof(*p->reduction.peers));
 	p->reduction.members = calloc(n, sizeof(*p->reduction.members));
 	if (p->machine == NULL || p->buffers.bases == NULL || p->results.slots == NULL ||
-	    p->results.newest == NULL || p->results.lent_ranks == NULL ||
-	    p->reduction.peers == NULL || p->reduction.members == NULL)
+	    p->results.newest == NULL || p->results.running == NULL ||
+	    p->results.lent_ranks == NULL || p->reduction.peers == NULL ||
+	    p->reduction.members == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "partial: tables of %u ranks", n);
 	return RUBATO_OK;
 }
@@ -396,6 +398,7 @@ static void memory_release(struct rubato_partial *p, bool quiet)
 	free(p->coded.left);
 	free(p->results.slots);
 	free(p->results.newest);
+	free(p->results.running);
 	free(p->results.lent_ranks);
 	free(p->reduction.peers);
 	free(p->reduction.members);

@@ -55,7 +55,7 @@ INSTRUCTIONS = {
     "persistent": 830,
     "sendrecv": 980,
     "exchange": 1060,
-    "partial": 7600,
+    "partial": 7350,
 }
 TWINS = {"persistent": "allreduce"}
 # Sleeps a call, of the rank that sleeps most; more ranks than cores.
