@@ -51,6 +51,7 @@ struct model {
 	double move, alone;  /* Of all ranks of a node at once; of one. */
 	double work;         /* us a piece. */
 	double copied, piece, eager, attach; /* Bytes. */
+	double attach_copies;                /* What one that is attached takes. */
 	double bytes, chunk;
 	bool put;
 };
@@ -105,6 +106,7 @@ static struct model model_of(const struct rb_choice_facts *facts, const struct r
 			   .piece = facts->network.piece_bytes,
 			   .eager = node->eager_bytes,
 			   .attach = node->attach_bytes,
+			   .attach_copies = larger(node->attach_copies, 1),
 			   .bytes = bytes,
 			   .chunk = chunk_bytes > 0 ? chunk_bytes : 1,
 			   .put = (a->flags & RB_SCHEDULE_PUT) != 0 };
@@ -151,7 +153,7 @@ static double copied_of(const struct model *m, bool far, double bytes)
 		return far ? 0 : bytes / 2;
 	if (far)
 		return bytes <= m->copied ? bytes : 0;
-	return m->attach > 0 && bytes >= m->attach ? bytes / 2 : bytes;
+	return m->attach > 0 && bytes >= m->attach ? m->attach_copies * bytes / 2 : bytes;
 }
 
 /* What a rank has to do: bytes read and written, and besides so many us. */

@@ -57,6 +57,9 @@ typedef struct rubato_sim_costs {
 	 * is the same again in a new process only. */
 	uint64_t cache_bytes, shared_latency_ns;
 	double cached_bandwidth, shared_bandwidth;
+	/* Of the kernel, which makes the long copies within a node: bytes a second, reads and
+	 * writes added up, at which it copies what lies in memory. 0: as fast as a core. */
+	double attach_bandwidth;
 } rubato_sim_costs;
 
 /*
@@ -103,8 +106,8 @@ typedef struct rubato_sim_options {
 #define RUBATO_SIM_OPTIONS_INIT                                                                    \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
-			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0,   \
-			0,                                                                         \
+			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 },   \
+			0, 0,                                                                      \
 		{                                                                                  \
 			0, 0, 0, 0, 0                                                              \
 		}                                                                                  \

@@ -55,6 +55,9 @@ const struct option network_rows[NETWORK_ROWS] = {
 	{ "core-bandwidth", 0, OPTION_BANDWIDTH, AT(costs.core_bandwidth), "B",
 	  .key = "core_bandwidth",
 	  .help = "of it for one rank (no bound; without both, memory takes no time)" },
+	{ "attach-bandwidth", 0, OPTION_BANDWIDTH, AT(costs.attach_bandwidth), "B",
+	  .key = "attach_bandwidth",
+	  .help = "of the kernel's copies of long messages within a node (as a core's)" },
 	{ "cache", 0, OPTION_BYTES, AT(costs.cache_bytes), "SIZE", .preset = "0",
 	  .key = "cache_bytes", .help = "of each core, or each rank; 0: all lies in memory" },
 	{ "cached-bandwidth", 0, OPTION_BANDWIDTH, AT(costs.cached_bandwidth), "B",
@@ -69,9 +72,6 @@ const struct option network_rows[NETWORK_ROWS] = {
 	  .help = "in which a core goes from one rank to the next" },
 	{ 0 },
 };
-
-/* A profile's name that means nothing here: a simulated kernel copies as fast as a core. */
-static const struct option attach_row = { .name = "attach-bandwidth", .kind = OPTION_BANDWIDTH };
 
 static const struct option *row_find(const char *name)
 {
@@ -88,20 +88,18 @@ static bool line_read(char *line, void *to, struct option_error *error)
 	const char *name, *value;
 	const struct option *row;
 	char *rest = line;
-	double unused;
 
 	line[strcspn(line, "#")] = '\0';
 	name = strtok_r(line, blanks, &rest);
 	value = strtok_r(NULL, blanks, &rest);
 	if (name == NULL)
 		return true;
-	row = strcmp(name, attach_row.name) == 0 ? &attach_row : row_find(name);
+	row = row_find(name);
 	if (row == NULL)
 		return option_refuse(error, "what is '%s'?", name);
 	if (value == NULL || strtok_r(NULL, blanks, &rest) != NULL)
 		return option_refuse(error, "%s takes one value", name);
-	return option_read(row, value, row == &attach_row ? (char *)&unused : (char *)to + row->at,
-			   error);
+	return option_read(row, value, (char *)to + row->at, error);
 }
 
 /* With a 0 at its end. */

@@ -831,10 +831,10 @@ END_TEST
 START_TEST(nonsense_is_refused)
 {
 	static const uint32_t some[] = { 2, 0 };
-	rubato_sim_options rows[10];
+	rubato_sim_options rows[11];
 	struct rb_sim_cluster *w;
 
-	for (uint32_t i = 0; i < 10; i++) {
+	for (uint32_t i = 0; i < 11; i++) {
 		rows[i] = (rubato_sim_options)OPTIONS(2);
 		rows[i].size_bytes = sizeof(rows[i]);
 	}
@@ -850,11 +850,12 @@ START_TEST(nonsense_is_refused)
 	rows[6].ranks_per_node = 2;
 	rows[7].costs.puts = 2;
 	rows[8].costs.reserved = 1;
-	for (uint32_t i = 0; i < 9; i++)
+	rows[9].costs.attach_bandwidth = -1;
+	for (uint32_t i = 0; i < 10; i++)
 		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
-	rows[9].node_count = 1;
-	rows[9].node_ranks = some;
-	ck_assert_int_eq(rb_sim_cluster_open(&rows[9], &w), RUBATO_OK);
+	rows[10].node_count = 1;
+	rows[10].node_ranks = some;
+	ck_assert_int_eq(rb_sim_cluster_open(&rows[10], &w), RUBATO_OK);
 	rb_sim_cluster_close(w);
 }
 END_TEST

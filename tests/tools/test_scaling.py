@@ -99,12 +99,27 @@ class Levels(unittest.TestCase):
 
     def test_a_call_is_not_in_each_piece_of_several_ranks(self):
         machine = calibrate().Machine(BUILD, 1)
-        found = {"barrier": 4e-7, "work": 1.2e-7, "call": 9e-8, "turn": 1, "shared": 0}
+        found = {"barrier": 4e-7, "work": 1.2e-7, "call": 9e-8, "turn": 1, "shared": 0,
+                 "kernel": 0}
         curves = {jobs: self.CURVE for jobs in range(1, 1 + max(2, machine.cores))}
         self.assertEqual([machine.profile(4096, ranks, found, curves)["work"] for ranks in
                           (1, 2, 8)], ["0.120us", "0.030us", "0.030us"])
         found["call"] = 2e-7
         self.assertEqual(machine.profile(4096, 2, found, curves)["work"], "0.000us")
+
+    def test_the_kernel_takes_longer_of_every_byte(self):
+        machine = calibrate().Machine(BUILD, 1)
+        found = {"barrier": 4e-7, "work": 1.2e-7, "call": 9e-8, "turn": 1, "shared": 0,
+                 "kernel": 0}
+        curve = {size: rate * 1e8 for size, rate in self.CURVE.items()}
+        curves = {jobs: curve for jobs in range(1, 1 + max(2, machine.cores))}
+        lines = machine.profile(4096, 2, found, curves)
+        self.assertNotIn("attach-bandwidth", lines)
+        core = float(lines["core-bandwidth"].removesuffix("GB/s"))
+        found["kernel"] = 1e-9 / core
+        self.assertEqual(machine.profile(4096, 2, found, curves)["attach-bandwidth"],
+                         f"{core / 2:.3f}GB/s")
+        self.assertNotIn("attach-bandwidth", machine.profile(4096, 1, found, curves))
 
     def test_rounds(self):
         middle = calibrate().middle

@@ -151,6 +151,16 @@ class Network(unittest.TestCase):
         refused = sim(*"allreduce -n 2 -b 8 -e 8 --cache 1M".split())
         self.assertEqual((refused.returncode, len(refused.stderr.splitlines())), (1, 1))
 
+    def test_the_kernel_makes_long_copies(self):
+        words = "sendrecv -n 2 -b 600000 -e 600000 --topology nodes:2 --node-latency 1us".split()
+        words += ["--core-bandwidth", "2GB/s"]
+        # Both send: each makes half of two copies, once both are asked for.
+        for kernel, us in (None, 3 + 600), ("3GB/s", 3 + 600), ("1GB/s", 3 + 1200):
+            found = results(*words, *(["--attach-bandwidth", kernel] if kernel else []))
+            self.assertEqual(found["results"][0]["time_us"]["median"], us)
+            self.assertEqual(found["network"]["attach_bandwidth"],
+                             float(kernel[0]) * 1e9 if kernel else 0)
+
     def test_a_nodes_ranks_share_its_cards(self):
         words = "alltoall -n 4 -b 4000 -e 4000 --algorithm flat --bandwidth 1GB/s".split()
         words += ["--topology", "nodes:2", "--node-latency", "0.001us"]

@@ -69,6 +69,14 @@ static void burst_draw(rubato_sim_options *cluster, uint64_t seed)
 		cluster->costs.burst_bytes = UINT64_C(1) << below(&random, 20);
 }
 
+static void attach_draw(rubato_sim_options *cluster, uint64_t seed)
+{
+	struct rng random = { rng_mix(rng_mix(seed + 1) + 4) };
+
+	if (below(&random, 3) == 0)
+		cluster->costs.attach_bandwidth = 1e9 * (double)(1 + below(&random, 20));
+}
+
 /* A stream of its own: seeds keep the trials that they had before there were costs. */
 static void costs_draw(struct trial *trial, uint64_t seed)
 {
@@ -90,6 +98,7 @@ static void costs_draw(struct trial *trial, uint64_t seed)
 	};
 	cores_draw(cluster, seed);
 	burst_draw(cluster, seed);
+	attach_draw(cluster, seed);
 	if (cluster->ranks_per_node == 0 || below(&random, 2) == 0)
 		return;
 	trial->node_ranks[0] = cluster->ranks_per_node;

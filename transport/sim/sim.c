@@ -489,7 +489,7 @@ static void copy_charge(struct rb_sim_process *process, const struct rb_sim_proc
 	charge->bytes += cost.memory_bytes;
 }
 
-/* Adds the copy of a message, or of half of it, into what it lies in on its way, or out of that. */
+/* Adds the copy of a message into what it lies in on its way, or out of that. */
 static void message_charge(struct rb_endpoint *ep, const struct rb_request *r, bool sends,
 			   const struct rb_sim_buffers *buffers, struct charge *charge)
 {
@@ -499,8 +499,8 @@ static void message_charge(struct rb_endpoint *ep, const struct rb_request *r, b
 	if (!sends)
 		sender = endpoint_of(ep)->member->comm->members[r->peer].process;
 	if (buffers->count == 0)
-		copy_charge(process, sender, sends ? NULL : at, sends ? at : NULL,
-			    r->size_bytes / (buffers->whole ? 1 : 2), charge);
+		copy_charge(process, sender, sends ? NULL : at, sends ? at : NULL, r->size_bytes,
+			    charge);
 	for (uint32_t i = 0; i < buffers->count; i++) {
 		size_t done = (size_t)i * RB_SHM_BULK_BYTES;
 		const uint8_t *piece = sends ? rb_sim_bulk_sent(nic_of(ep), r->peer, buffers, i)
@@ -509,6 +509,29 @@ static void message_charge(struct rb_endpoint *ep, const struct rb_request *r, b
 		copy_charge(process, sender, sends ? piece : at + done, sends ? at + done : piece,
 			    rb_shm_piece(r->size_bytes - done), charge);
 	}
+}
+
+/*
+ * Adds what one end does of what was asked for: the kernel copies half of it from where the sender
+ * has it to where the receiver wants it, for the receiver the first one. Where the kernel is slow
+ * it is copied at both ends, a piece behind each other, as is all that leaves at once.
+ */
+static void asked_charge(struct rb_endpoint *ep, const struct rb_request *r, bool sends,
+			 struct charge *charge)
+{
+	struct rb_sim_process *process = endpoint_of(ep)->process;
+	uint8_t *ours = r->buffer, *theirs = (uint8_t *)(uintptr_t)r->backend[RB_SIM_THEIRS];
+	size_t half = r->size_bytes / 2, first = r->size_bytes - half;
+
+	if (!process->cluster->attaches) {
+		message_charge(ep, r, sends, &(struct rb_sim_buffers) { .count = 0 }, charge);
+		return;
+	}
+	if (sends)
+		copy_charge(process, process, theirs + first, ours + first, half, charge);
+	else
+		copy_charge(process, process, ours, theirs, first, charge);
+	charge->busy_ns += 2 * (double)(sends ? half : first) * process->cluster->attach_ns;
 }
 
 static const void *put_target(const struct rb_request *r)
@@ -592,6 +615,10 @@ static void near_charge(struct rb_endpoint *ep, const struct rb_request *r, stru
 	struct rb_sim_buffers buffers;
 
 	memcpy(&buffers, &r->backend[RB_SIM_BUFFERS], sizeof(buffers));
+	if (!buffers.whole) {
+		asked_charge(ep, r, false, charge);
+		return;
+	}
 	message_charge(ep, r, false, &buffers, &copy);
 	all_ns = copy.busy_ns + (rate > 0 ? (double)copy.bytes / rate : 0);
 	if (before > 0 && all_ns > 0 && (process->core == NULL || process->core != peer->core))
@@ -626,7 +653,7 @@ static void done_charge(struct rb_endpoint *ep, const struct rb_request *r, stru
 		charge->busy_ns += (double)costs->node_receive_ns;
 		near_charge(ep, r, charge);
 	} else if (near) { /* It was asked for. */
-		message_charge(ep, r, true, &(struct rb_sim_buffers) { .whole = false }, charge);
+		asked_charge(ep, r, true, charge);
 	}
 }
 
@@ -852,8 +879,10 @@ static bool sim_node_speed(struct rb_endpoint *ep, struct rb_node_speed *out)
 {
 	const struct rubato_sim_options *o = &endpoint_of(ep)->process->cluster->options;
 	const rubato_sim_costs *costs = &o->costs;
+	const struct rb_sim_cluster *c = endpoint_of(ep)->process->cluster;
+	double core = rb_sim_core_bandwidth(c);
 
-	if (costs->core_bandwidth <= 0 && costs->memory_bandwidth <= 0)
+	if (!c->moves)
 		return false;
 	*out = (struct rb_node_speed) {
 		.latency_us = (double)o->node_latency_ns / 1e3,
@@ -861,8 +890,11 @@ static bool sim_node_speed(struct rb_endpoint *ep, struct rb_node_speed *out)
 		.core_byte_us = byte_us(costs->core_bandwidth > 0 ? costs->core_bandwidth
 								  : costs->memory_bandwidth),
 		.memory_byte_us = byte_us(costs->memory_bandwidth),
-		.eager_bytes = RB_SIM_NODE_EAGER_BYTES_MAX,
-		.attach_bytes = RB_SHM_ATTACH_BYTES_MIN,
+		.eager_bytes = c->attaches ? RB_SIM_NODE_EAGER_BYTES_MAX : RB_SHM_EAGER_MAX,
+		.attach_bytes = c->attaches ? RB_SHM_ATTACH_BYTES_MIN : 0,
+		.attach_copies = !c->attaches || costs->attach_bandwidth == 0 ? 0
+				 : core > costs->attach_bandwidth ? core / costs->attach_bandwidth
+								  : 1,
 		.work_us = (double)costs->work_ns / 1e3,
 	};
 	return true;

@@ -196,6 +196,8 @@ struct rb_sim_cluster {
 	bool flat;                    /* Nobody shares a node. */
 	bool charges;                 /* Some of options.costs is not 0; */
 	bool moves;                   /* memory takes time. */
+	bool attaches;                /* The kernel copies fast (transport/shm_pieces.h): */
+	double attach_ns;             /* a byte read or written takes so much more than a core's. */
 	struct rb_sim_fault *faults;
 	struct rb_sim_comm *comms;
 	struct rb_sim_device_memory *device_memory;
@@ -275,6 +277,8 @@ void rb_sim_work(struct rb_sim_process *process, uint64_t busy_ns, uint64_t byte
 /* What it costs its core to read and write that now. */
 struct rb_sim_access rb_sim_touch(struct rb_sim_process *process, const struct rb_touch *touches,
 				  uint32_t count);
+/* What a core moves in a second when it is alone; 0: any number. */
+double rb_sim_core_bandwidth(const struct rb_sim_cluster *cluster);
 /* Bytes a ns that it moves at least, however many of its node move something; 0: any number. */
 double rb_sim_rate_least(const struct rb_sim_process *process);
 /* It moves nothing any more. */

@@ -391,6 +391,8 @@ static void asked_done(struct rb_sim_cluster *c, struct rb_sim_event *event)
 		     m->size_bytes, rb_sim_tag_word(m->tag));
 	rb_sim_message_copy(c, receive->buffer, request->buffer, m->size_bytes);
 	receiver->ep->bytes_received += m->size_bytes;
+	receive->backend[RB_SIM_THEIRS] = (uintptr_t)request->buffer;
+	request->backend[RB_SIM_THEIRS] = (uintptr_t)receive->buffer;
 	message_free(c, m);
 	request_complete(receiver, receive, RUBATO_OK);
 	request_complete(sender, request, RUBATO_OK);

@@ -80,6 +80,7 @@ enum {
 	RB_SIM_WHERE,
 	RB_SIM_CAME_NS, /* Of a receive: how long its message came, from the first piece on; */
 	RB_SIM_BUFFERS, /* and where it lies: struct rb_sim_buffers. */
+	RB_SIM_THEIRS = RB_SIM_CAME_NS, /* Of what was asked for: where the other end has it. */
 	RB_SIM_BUFFERS_END = RB_SIM_BUFFERS + 3,
 };
 _Static_assert(sizeof(struct rb_sim_buffers) <= 3 * sizeof(uint64_t), "fits");

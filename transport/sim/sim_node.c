@@ -145,6 +145,16 @@ struct rb_sim_access rb_sim_touch(struct rb_sim_process *process, const struct r
 	return rb_sim_caches_access(process->cluster->caches, cache, touches, count);
 }
 
+double rb_sim_core_bandwidth(const struct rb_sim_cluster *c)
+{
+	const rubato_sim_costs *costs = &c->options.costs;
+
+	return costs->core_bandwidth > 0 && (costs->memory_bandwidth == 0 ||
+					     costs->core_bandwidth < costs->memory_bandwidth)
+		       ? costs->core_bandwidth
+		       : costs->memory_bandwidth;
+}
+
 double rb_sim_rate_least(const struct rb_sim_process *process)
 {
 	const struct rb_sim_cluster *c = process->cluster;
@@ -176,6 +186,9 @@ static rubato_status options_check(const rubato_sim_options *o)
 	if (!is_rate(costs->cached_bandwidth) || !is_rate(costs->shared_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: caches of %g and %g bytes a second",
 			       costs->cached_bandwidth, costs->shared_bandwidth);
+	if (!is_rate(costs->attach_bandwidth))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: a kernel that copies %g bytes a second",
+			       costs->attach_bandwidth);
 	if (costs->cache_bytes > 0 && costs->memory_bandwidth == 0 && costs->core_bandwidth == 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "sim: caches want a memory_bandwidth or core_bandwidth, too");
@@ -217,6 +230,15 @@ static rubato_status node_open(struct rb_sim_cluster *c, struct rb_sim_node *nod
 	return node->cards != NULL ? RUBATO_OK : RB_FAIL(RUBATO_ERR_MEMORY, "sim: %u cards", cards);
 }
 
+/* Without its bandwidth the kernel is as fast as a core. */
+static void kernel_open(struct rb_sim_cluster *c)
+{
+	double core = rb_sim_core_bandwidth(c), kernel = c->options.costs.attach_bandwidth;
+
+	c->attaches = kernel == 0 || core < RB_SHM_KERNEL_COPIES * kernel;
+	c->attach_ns = kernel > 0 && core > kernel ? 1e9 / kernel - 1e9 / core : 0;
+}
+
 rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
 {
 	const rubato_sim_options *o = &c->options;
@@ -226,6 +248,7 @@ rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
 	RB_TRY(options_check(o));
 	c->flat = o->node_count == 0 && o->ranks_per_node == 0;
 	c->moves = costs->memory_bandwidth > 0 || costs->core_bandwidth > 0;
+	kernel_open(c);
 	RB_TRY(rb_sim_caches_open(o, &c->caches));
 	c->charges = c->moves || c->caches != NULL || costs->send_ns > 0 || costs->receive_ns > 0 ||
 		     costs->node_send_ns > 0 || costs->node_receive_ns > 0 || costs->work_ns > 0;

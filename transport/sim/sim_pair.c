@@ -72,8 +72,9 @@ void rb_sim_pair_sends(struct rb_sim_nic *nic, const struct rb_request *r, struc
 	struct rb_sim_pair *pair = is_long && !self ? pair_of(nic, r->peer) : NULL;
 	uint32_t pieces = (uint32_t)rb_sim_pieces(true, r->size_bytes);
 
-	post->way = rb_sim_way_of(true, pair != NULL && pair->longs.cross, r->size_bytes,
-				  rb_sim_link_credit(nic, r->peer));
+	post->way = rb_sim_way_of(
+		true, !nic->process->cluster->attaches || (pair != NULL && pair->longs.cross),
+		r->size_bytes, rb_sim_link_credit(nic, r->peer));
 	post->buffers.whole = post->way.kind == RB_SIM_COPIED;
 	if (!post->buffers.whole || self || r->size_bytes <= RB_SHM_INLINE_MAX ||
 	    nic->process->cluster->caches == NULL)

@@ -31,11 +31,11 @@ static struct rb_sim_way way_in_pieces(uint64_t size_bytes, uint64_t held_bytes)
 	return way;
 }
 
-struct rb_sim_way rb_sim_way_of(bool near, bool crosses, uint64_t size_bytes, uint64_t held_bytes)
+struct rb_sim_way rb_sim_way_of(bool near, bool pieces, uint64_t size_bytes, uint64_t held_bytes)
 {
-	uint64_t most = !near     ? RB_SIM_PIECE_BYTES
-			: crosses ? RB_SHM_EAGER_MAX
-				  : RB_SIM_NODE_EAGER_BYTES_MAX;
+	uint64_t most = !near    ? RB_SIM_PIECE_BYTES
+			: pieces ? RB_SHM_EAGER_MAX
+				 : RB_SIM_NODE_EAGER_BYTES_MAX;
 
 	if (size_bytes <= most && held_bytes + credit_of(size_bytes) <= RB_UNEXPECTED_BYTES_MAX)
 		return (struct rb_sim_way) { RB_SIM_COPIED, size_bytes, credit_of(size_bytes) };

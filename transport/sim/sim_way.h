@@ -39,12 +39,13 @@ struct rb_sim_buffers {
 	uint8_t number[RB_SHM_PIECES];
 	uint8_t count; /* 0: it lies in the slots. */
 	uint8_t given; /* rb_shm_bulks.given when it left. */
-	bool whole;    /* Copied at both ends; else it is one copy, of which each end makes half. */
+	bool whole;    /* Left at once; else it is asked for. */
 };
 
-/* Of a message of so many bytes, where its pair's others hold credit for held_bytes; `crosses`:
- * within a node, where long ones go both ways at once. */
-struct rb_sim_way rb_sim_way_of(bool near, bool crosses, uint64_t size_bytes, uint64_t held_bytes);
+/* Of a message of so many bytes, where its pair's others hold credit for held_bytes; `pieces`:
+ * within a node, where pieces are better than one copy: long ones go both ways at once, or the
+ * kernel copies slowly. */
+struct rb_sim_way rb_sim_way_of(bool near, bool pieces, uint64_t size_bytes, uint64_t held_bytes);
 
 /* At least 1. */
 static inline uint64_t rb_sim_pieces(bool near, uint64_t size_bytes)
