@@ -19,8 +19,9 @@ void rb_build_alltoall_flat(struct rb_writer *w, const struct rb_build *build)
 		if (!build->in_place)
 			rb_write_pace(w, &sends);
 	}
+	/* Who sends to the ranks on its right in turn is heard of by them in turn from the left. */
 	for (uint32_t i = 1; i < n; i++) {
-		uint32_t peer = rb_right(build, r, i);
+		uint32_t peer = rb_left(build, r, i);
 		struct rb_span slot = rb_span_scratch(RB_SELF, (i - 1) * RB_DEPTH, RB_DEPTH);
 		struct rb_label reader = { 0 };
 		uint32_t recv = rb_write_recv(w, peer, 0, build->in_place ? slot : out, peer, 1);
@@ -33,7 +34,7 @@ void rb_build_alltoall_flat(struct rb_writer *w, const struct rb_build *build)
 		rb_write_label(w, &reader);
 		rb_write_flags(w, RB_STEP_OUT);
 		rb_write_dep(w, recv, 0);
-		rb_write_dep(w, rb_row_at(&sends, i - 1), 0);
+		rb_write_dep(w, rb_row_at(&sends, n - 1 - i), 0);
 	}
 	(void)rb_write_copy(w, in, out, r, 1);
 }
