@@ -132,12 +132,18 @@ static double ahead_of(const struct model *m, bool far, double bytes)
 	return far && m->piece > 0 ? smaller(first, m->piece) : first;
 }
 
-/* And the last one: who receives has taken in the others by then. */
+/* And what is left when the last one has come: who receives takes in each while those behind it
+ * come, and the last but one while the last does. */
 static double final_of(const struct model *m, double bytes)
 {
-	double first = first_of(m, bytes), rest = m->piece > 0 ? fmod(first, m->piece) : 0;
+	double first = first_of(m, bytes), piece = ahead_of(m, true, bytes);
+	double behind = ceil(first / larger(piece, 1)) - 1, rest = first - behind * piece;
+	/* Bytes that are taken in as one comes. */
+	double pace = m->alone > 0 ? m->wire / (2 * m->alone) : 1;
+	double taken =
+		smaller((first - piece) * pace, (behind - 1) * piece + smaller(piece, rest * pace));
 
-	return first > m->piece && rest > 0 ? rest : ahead_of(m, true, bytes);
+	return behind > 0 ? first - taken : first;
 }
 
 static double pieces_of(const struct model *m, double bytes)
@@ -241,11 +247,13 @@ struct stage {
 	double drivers;   /* Ranks that do this over one card. */
 };
 
-static double stage_us(const struct model *m, const struct stage *s)
+/* `back`: bytes of each that comes, or goes, where the others are as long as `bytes`. */
+static double stage_both_us(const struct model *m, const struct stage *s, double back)
 {
 	bool far = s->far > 0;
 	double first = ahead_of(m, far, s->bytes), one = end_us(m, far, first);
 	double ends = s->far * end_us(m, true, s->bytes) + s->near * end_us(m, false, s->bytes);
+	double others = s->far * end_us(m, true, back) + s->near * end_us(m, false, back);
 	double own = moved_us(m, s->moved, s->bytes);
 	double latency = latency_us(m, far), chunks = chunks_of(m, s->bytes);
 	/* Ranks of a node send to one of another at the same time. */
@@ -253,9 +261,14 @@ static double stage_us(const struct model *m, const struct stage *s)
 		      (m->size > 1 && far ? s->far * end_us(m, true, s->bytes) / chunks : one);
 
 	return larger(
-		2 * ends + own,
+		ends + others + own,
 		larger(ends + latency + wire_us(m, far, first) + last,
 		       one + latency + s->far * s->drivers * wire_us(m, true, s->bytes) + last));
+}
+
+static double stage_us(const struct model *m, const struct stage *s)
+{
+	return stage_both_us(m, s, s->bytes);
 }
 
 /* Until a rank has the first of what another of its node sends. */
@@ -280,8 +293,10 @@ static double star_us(const struct model *m, double bytes, double moved, bool ge
 	double begin = end_at(m, true, final_of(m, bytes), m->alone) + m->latency + first * m->wire;
 	double last = own / chunks_of(m, bytes);
 	bool beside = m->near > 0 && (gets || (m->eager > 0 && first_of(m, bytes) > m->eager));
+	/* Blocks of its own it copies while others travel; a sum waits for the last of them. */
+	double alone = m->a->kind == RB_KIND_REDUCE ? begin + own : larger(begin, own);
 	double cpu = beside ? larger(near_start_us(m, bytes) + far + near + own, begin + far + last)
-			    : begin + far + near + own;
+			    : alone + far + near;
 
 	return larger(cpu, one + m->latency + wire + one + last);
 }
@@ -309,6 +324,14 @@ static double exchange_us(const struct model *m, double bytes, double moved)
 	const struct stage s = { m->far, m->near, bytes, moved, m->drivers };
 
 	return stage_us(m, &s);
+}
+
+/* Of uneven blocks: the longest goes to all, or comes from all, the other way go those of all. */
+static double uneven_us(const struct model *m, double part, double moved)
+{
+	const struct stage s = { m->far, m->near, UNEVEN * part, moved, m->drivers };
+
+	return stage_both_us(m, &s, part);
 }
 
 static bool is_power(double count)
@@ -483,13 +506,20 @@ static double bruck_gather_us(const struct model *m)
 	return us;
 }
 
+/* In each round half of the blocks: before the first one all of these are packed, later those that
+ * have come in the round before, as many again. The others are, and results are taken out, while
+ * messages travel. */
 static double bruck_us(const struct model *m)
 {
-	double us = moved_us(m, 2 * m->bytes, m->bytes);
+	double block = 2 * m->bytes / m->ranks * m->move + m->work, rounds = rounds_of(m->ranks);
+	double us = (3 + rounds) * m->ranks / 4 * block;
+	double busy = (2 + rounds) * m->ranks / 2 * block;
 
-	for (double d = 1; d < m->ranks; d *= 2)
-		us += around_us(m, d, m->bytes / 2) + m->bytes * m->move + m->ranks / 2 * m->work;
-	return us;
+	for (double d = 1; d < m->ranks; d *= 2) {
+		us += around_us(m, d, m->bytes / 2);
+		busy += 2 * end_us(m, 2 * d >= m->size, m->bytes / 2);
+	}
+	return larger(us, busy);
 }
 
 static double pairwise_us(const struct model *m)
@@ -766,12 +796,11 @@ static double flat_us(const struct model *m)
 	case RB_KIND_ALLREDUCE:
 		return exchange_us(m, m->bytes, (m->ranks + 1) * m->bytes);
 	case RB_KIND_REDUCE_SCATTERV:
-		part *= UNEVEN;
-		return exchange_us(m, part, (m->ranks + 1) * part);
+		return uneven_us(m, part, UNEVEN * (m->ranks + 1) * part);
 	case RB_KIND_REDUCE_SCATTER:
 		return exchange_us(m, part, (m->ranks + 1) * part);
 	case RB_KIND_ALLGATHERV:
-		return exchange_us(m, UNEVEN * part, 2 * part);
+		return uneven_us(m, part, UNEVEN * 2 * part);
 	default:
 		return exchange_us(m, part, 2 * part);
 	}

@@ -393,6 +393,10 @@ START_TEST(processors_pay_for_messages)
 		/* of two pieces one as the other comes, if it can be; */
 		{ 0, 130000, 0, 130200, 130200 + 65000 + 1000 + 100 + 65000, 0 },
 		{ 0, 130000, 1000000, 130200, 1000000 + 100 + 130000, 0 },
+		/* as much of it as there is time for while the second comes; */
+		{ 0, 65536, 0, 65736, 65100 + 65536 + 1000 + 100 + 65000, 0 },
+		{ 0, 130536, 0, 130836, 65100 + 130536 + 1000 + 150 + 65000, 0 },
+		{ 0, 130536, 0, 261372, 261372 + 536 + 1000 + 150 + 261072 - 65536, 1e9 },
 		/* within a node all are copied twice, instead of on a link, */
 		{ 2, 500, 0, 510, 510 + 100 + 520, 0 },
 		/* of two pieces the first one while the second is filled: for 7234 ns, */
@@ -423,6 +427,23 @@ START_TEST(processors_pay_for_messages)
 	ck_assert_int_eq(p.status, RUBATO_OK);
 	ck_assert_uint_eq(p.word[0], row->sent_ns);
 	ck_assert_uint_eq(p.word[1], row->received_ns);
+}
+END_TEST
+
+/* At half a byte a ns: the first piece is copied when the second one has come, the second while the
+ * third one does, for 1072 ns. */
+START_TEST(a_piece_is_copied_when_it_has_come)
+{
+	struct program p = { .options = OPTIONS(2), .body = pass };
+
+	p.options.bandwidth = 0.5e9;
+	p.options.costs.send_ns = 100;
+	p.options.costs.receive_ns = 50;
+	p.options.costs.core_bandwidth = 2e9;
+	p.word[16] = 130536;
+	program_run(&p);
+	ck_assert_uint_eq(p.word[0], 300 + 130536);
+	ck_assert_uint_eq(p.word[1], 65100 + 2 * 130536 + 1000 + 150 + 130536 - 65000 - 1072);
 }
 END_TEST
 
@@ -878,7 +899,8 @@ int main(void)
 	tcase_add_test(tc, the_crashed_move_nothing);
 	tcase_add_loop_test(tc, the_frozen_go_on_when_they_thaw, 0, 2);
 	tcase_add_test(tc, the_count_of_what_was_moved_may_wrap);
-	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 13);
+	tcase_add_loop_test(tc, processors_pay_for_messages, 0, 16);
+	tcase_add_test(tc, a_piece_is_copied_when_it_has_come);
 	tcase_add_loop_test(tc, long_messages_leave_on_credit, 0, 7);
 	tcase_add_test(tc, credit_is_a_pairs_and_comes_back);
 	tcase_add_test(tc, a_processor_takes_one_message_after_the_other);

@@ -86,7 +86,8 @@ class Choice(unittest.TestCase):
                    "64K")
         self.check(256, "nodes:8", 100, "--operations", "gather,reduce,scatter", "-b", "4K", "-e",
                    "64K")
-        self.check(256, "flat", 25, "--operations", "scatter", "-b", "64K", "-e", "64K")
+        self.check(256, "flat", 25, "--operations", "scatter,alltoall", "-b", "64K", "-e", "64K")
+        self.check(256, "flat", 100, "--operations", "allreduce", "-b", "64K", "-e", "64K")
 
     def test_a_loss_beyond_the_bound_fails(self):
         cell = ("--operations", "broadcast", "-b", "256K", "-e", "256K")

@@ -579,24 +579,33 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r,
 		charge.bytes += 2 * (uint64_t)r->size_bytes;
 	charge_pay(process, &charge);
 	took_ns = rb_sim_process_now(process) - begin_ns;
-	if (near && pieces > 1 && buffers->whole)
+	if (pieces == 1 || (near && !buffers->whole))
+		return begin_ns + took_ns;
+	if (near)
 		return begin_ns + took_ns * RB_SHM_BULK_BYTES / r->size_bytes;
-	return begin_ns + took_ns / pieces;
+	took_ns -= pieces * costs->send_ns;
+	return begin_ns + costs->send_ns + took_ns * RB_SIM_PIECE_BYTES / r->size_bytes;
 }
 
-/* Of a message in pieces, who had nothing else to do has copied all but the last as they came. */
+/*
+ * Of a message in pieces, who had nothing else to do has copied all but the last as they came: each
+ * while the others behind it did, and the last of them while the last one did.
+ */
 static uint64_t copied_meanwhile(struct rb_endpoint *ep, const struct rb_request *r,
 				 struct charge *charge)
 {
 	struct rb_sim_process *process = endpoint_of(ep)->process;
-	uint64_t before = r->size_bytes - rb_sim_last_piece_bytes(false, r->size_bytes);
-	double came_ns = (double)before * 1e9 / process->cluster->options.bandwidth;
-	double rate = rb_sim_rate_least(process), ns, all_ns;
+	uint64_t last = rb_sim_last_piece_bytes(false, r->size_bytes),
+		 before = r->size_bytes - last;
+	double byte_ns = 1e9 / process->cluster->options.bandwidth;
+	double rate = rb_sim_rate_least(process), ns, all_ns, piece_ns;
 
 	if (before == 0 || rate == 0)
 		return 0;
-	all_ns = 2 * (double)before / rate;
-	ns = fmin(fmin(came_ns, charge->quiet_ns), all_ns);
+	piece_ns = 2.0 * RB_SIM_PIECE_BYTES / rate;
+	all_ns = 2 * (double)before / rate - piece_ns + fmin(piece_ns, (double)last * byte_ns);
+	ns = (double)(r->size_bytes - RB_SIM_PIECE_BYTES) * byte_ns;
+	ns = fmin(fmin(ns, charge->quiet_ns), all_ns);
 	charge->quiet_ns -= ns;
 	return (uint64_t)(ns * rate);
 }
