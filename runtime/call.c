@@ -21,9 +21,11 @@ struct rb_caller {
 	struct rb_caller *next;
 };
 
-/* One-shots run one at a time, in the order of the calls. */
+/* One-shots run one at a time, in the order of the calls. One that is late has no number, while the
+ * other ranks' has: the next call must not be taken for it. */
 static rubato_status queue_enter(struct rubato_comm *comm)
 {
+	uint64_t timeout_ns = comm->timeout_ns;
 	struct rb_caller caller = { .next_up = false, .next = NULL };
 	rubato_status err;
 
@@ -34,11 +36,12 @@ static rubato_status queue_enter(struct rubato_comm *comm)
 	*(comm->oneshots.last != NULL ? &comm->oneshots.last->next : &comm->oneshots.first) =
 		&caller;
 	comm->oneshots.last = &caller;
-	err = rb_engine_wait_for(&comm->engine, &caller.next_up, comm->timeout_ns);
+	err = rb_engine_wait_for(&comm->engine, &caller.next_up, timeout_ns);
 	if (err == RUBATO_OK)
 		return RUBATO_OK;
 
 	struct rb_caller **at = &comm->oneshots.first, *last = NULL;
+	char text[RB_TEXT_BYTES];
 
 	while (*at != &caller) {
 		last = *at;
@@ -47,7 +50,11 @@ static rubato_status queue_enter(struct rubato_comm *comm)
 	*at = caller.next;
 	if (comm->oneshots.last == &caller)
 		comm->oneshots.last = last;
-	return RB_FAIL(err, "another thread's collective did not end in time");
+	(void)snprintf(text, sizeof(text),
+		       "rank %u: another thread's collective did not end within %.3g s",
+		       comm->engine.rank, (double)timeout_ns * 1e-9);
+	rb_engine_poison(&comm->engine, err, text);
+	return rb_engine_check(&comm->engine);
 }
 
 static void queue_leave(struct rubato_comm *comm)

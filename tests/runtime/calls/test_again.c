@@ -5,6 +5,7 @@
  * on with by an operation as a rank is late, and not taken; of starts, what they left behind.
  * Shared memory is the transport that does things at once.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -328,6 +329,72 @@ START_TEST(one_thread_starts_and_another_waits)
 }
 END_TEST
 
+struct beside {
+	rubato_comm *comm;
+	rubato_status status;
+};
+
+static void *beside_main(void *arg)
+{
+	struct beside *beside = arg;
+	double in = 1, out = 0;
+
+	beside->status = rubato_allreduce(beside->comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM);
+	return NULL;
+}
+
+/* A call that waits for another thread's does so no longer than its deadline. It has no number
+ * then, so the next one would meet what the others call in its place. */
+static rubato_status queued_main(rubato_comm *comm, void *arg)
+{
+	pthread_barrier_t *barrier = arg;
+	struct beside beside = { .comm = comm };
+	double in = 1, out = 0;
+	struct rb_thread thread;
+	bool busy = false;
+
+	if (rubato_rank(comm) == 1) {
+		(void)pthread_barrier_wait(barrier);
+		/* What is with the first one may be here. */
+		(void)!rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM);
+		EXPECT(rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM) ==
+		       RUBATO_ERR_PEER);
+		(void)rubato_finalize(comm);
+		return RUBATO_OK;
+	}
+	RB_TRY(rb_thread_start(&thread, beside_main, &beside));
+	while (!busy) {
+		rb_engine_enter(&comm->engine);
+		busy = comm->oneshots.busy;
+		rb_engine_leave(&comm->engine);
+		rb_yield();
+	}
+	RB_TRY(rubato_set_timeout(comm, 1000000));
+	EXPECT(rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM) ==
+	       RUBATO_ERR_TIMEOUT);
+	EXPECT(strstr(rubato_error_text(), "another thread's collective") != NULL);
+	RB_TRY(rubato_set_timeout(comm, RUBATO_TIMEOUT_DEFAULT));
+	(void)pthread_barrier_wait(barrier);
+	EXPECT(rubato_allreduce(comm, &in, &out, 1, RUBATO_FLOAT64, RUBATO_SUM) ==
+	       RUBATO_ERR_TIMEOUT);
+	rb_thread_join(&thread);
+	EXPECT(beside.status == RUBATO_ERR_TIMEOUT);
+	(void)rubato_finalize(comm);
+	return RUBATO_OK;
+}
+
+START_TEST(who_waits_for_another_thread_in_vain_fails)
+{
+	pthread_barrier_t barrier;
+	rubato_status err;
+
+	ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, 2), 0);
+	err = local_run_raw(2, transports, queued_main, &barrier, NULL);
+	ck_assert_msg(err == RUBATO_OK, "%s", rubato_error_text());
+	(void)pthread_barrier_destroy(&barrier);
+}
+END_TEST
+
 /* Rank 1 does not start it: whom the wait is for is named; and the operation can be waited for
  * again. */
 static rubato_status late_start_main(rubato_comm *comm, void *arg)
@@ -514,6 +581,7 @@ int main(void)
 	tcase_add_test(tc, without_a_progress_thread_it_is_not_taken);
 	tcase_add_loop_test(tc, starts_are_right_whichever_way, 0, 2);
 	tcase_add_loop_test(tc, one_thread_starts_and_another_waits, 0, 2);
+	tcase_add_test(tc, who_waits_for_another_thread_in_vain_fails);
 	tcase_add_test(tc, who_does_not_start_is_named);
 	tcase_add_test(tc, what_is_put_off_is_in_a_dump);
 	tcase_add_test(tc, calls_that_differ_are_found_out);
