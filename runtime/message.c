@@ -588,7 +588,8 @@ static void stage_cancel(struct rubato_op *op, const char *text)
 		rb_run_fail(engine, &op->converted.run, RUBATO_ERR_CANCELLED, text);
 }
 
-static bool put_off_cancel(const struct rubato_op *op)
+/* Posted only now: if its message is here it has that, as receives after it may have theirs. */
+static void put_off_cancel(struct rubato_op *op)
 {
 	struct rb_receives *receives = &op->comm->receives;
 
@@ -596,9 +597,9 @@ static bool put_off_cancel(const struct rubato_op *op)
 		if (receives->at[i] != op)
 			continue;
 		put_off_end(receives, i);
-		return true;
+		message_begin(op);
+		return;
 	}
-	return false;
 }
 
 bool rb_message_recall(struct rubato_op *op, const char *text)
@@ -606,7 +607,7 @@ bool rb_message_recall(struct rubato_op *op, const char *text)
 	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
 
 	if (op->sending || op->state == RB_OP_CONVERTING ||
-	    (!put_off_cancel(op) && !ep->ops->recall(ep, &op->message.slot->request)))
+	    !ep->ops->recall(ep, &op->message.slot->request))
 		return false;
 	if (receive_leave(op) == RUBATO_OK)
 		message_end(op, RUBATO_ERR_CANCELLED, text);
@@ -626,7 +627,8 @@ void rb_message_cancel(struct rubato_op *op, const char *text)
 		stage_cancel(op, text);
 		return;
 	}
-	if (rb_message_recall(op, text))
+	put_off_cancel(op);
+	if (op->done || rb_message_recall(op, text))
 		return;
 	ep->ops->cancel(ep, &op->message.slot->request);
 	status = op->message.slot->request.status;

@@ -306,6 +306,46 @@ static rubato_status random_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/*
+ * A receive that is put off though its message is here, as it found none the last time, while the
+ * next one is posted and has found what nobody else waits for. Taken back now, the first one has
+ * its own.
+ */
+static rubato_status here_main(rubato_comm *comm, void *arg)
+{
+	int64_t values[3] = { 0 }, last = 3;
+	rubato_op *ops[2];
+	rubato_status err;
+
+	(void)arg;
+	if (rubato_rank(comm) == 0) {
+		RB_TRY(rubato_barrier(comm));
+		for (int64_t value = 1; value <= 2; value++)
+			RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 5));
+		RB_TRY(rubato_send(comm, &last, 1, RUBATO_INT64, 1, 6));
+		return rubato_barrier(comm);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		RB_TRY(rubato_op_recv(comm, &values[i], 1, RUBATO_INT64, 0, 5, &ops[i]));
+	RB_TRY(rubato_start(ops[0]));
+	EXPECT(rubato_cancel(ops[0]) == RUBATO_ERR_CANCELLED);
+	RB_TRY(rubato_barrier(comm));
+	RB_TRY(rubato_recv(comm, &values[2], 1, RUBATO_INT64, 0, 6));
+	rubato_sleep(comm, 1000000); /* What may overtake has come by then, too. */
+	for (uint32_t i = 0; i < 2; i++)
+		RB_TRY(rubato_start(ops[i]));
+	err = rubato_cancel(ops[0]);
+	RB_TRY(rubato_wait(ops[1], 0));
+	EXPECT(err == RUBATO_OK || err == RUBATO_ERR_CANCELLED);
+	EXPECT(values[1] == (err == RUBATO_OK ? 2 : 1));
+	if (err != RUBATO_OK)
+		RB_TRY(rubato_recv(comm, &values[0], 1, RUBATO_INT64, 0, 5));
+	EXPECT(values[0] + values[1] == 3 && values[2] == 3);
+	for (uint32_t i = 0; i < 2; i++)
+		rubato_op_free(ops[i]);
+	return rubato_barrier(comm);
+}
+
 static void run_ranks(local_main rank_main, uint64_t seed)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
@@ -337,6 +377,13 @@ START_TEST(receives_are_taken_back)
 }
 END_TEST
 
+START_TEST(what_is_taken_back_has_what_is_here)
+{
+	for (uint64_t seed = 1; seed <= 8; seed++)
+		run_ranks(here_main, seed);
+}
+END_TEST
+
 START_TEST(sends_are_taken_back)
 {
 	run_ranks(sends_main, 1);
@@ -365,6 +412,7 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, what_timed_out_is_called_again);
 	tcase_add_test(tc, receives_are_taken_back);
+	tcase_add_test(tc, what_is_taken_back_has_what_is_here);
 	tcase_add_test(tc, sends_are_taken_back);
 	tcase_add_loop_test(tc, random_messages, 0, RANDOM_PARTS);
 	return check_main("messages", tc);
