@@ -147,11 +147,14 @@ rubato_status rubato_init(rubato_comm **comm, const rubato_options *options)
 
 rubato_status rubato_job_explain(char *text, size_t text_bytes)
 {
-	struct rb_config *config = calloc(1, sizeof(*config));
+	struct rb_config *config;
 	struct rb_job job;
 	rubato_status err;
 	bool found;
 
+	if (text == NULL && text_bytes > 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "job: text is NULL");
+	config = calloc(1, sizeof(*config));
 	if (config == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "settings: %zu bytes", sizeof(*config));
 	err = rb_config_read(config);

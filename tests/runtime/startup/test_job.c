@@ -55,6 +55,7 @@ START_TEST(nothing_set_is_a_job_of_one)
 	ck_assert_uint_eq(job.rank_count, 4);
 	ck_assert_str_eq(job.root, "[::1]:4000");
 	ck_assert_uint_eq(job.secret_bytes, 0);
+	ck_assert_int_eq(rubato_job_explain(NULL, 1), RUBATO_ERR_ARGUMENT);
 }
 END_TEST
 
