@@ -596,6 +596,8 @@ static rubato_status options_take(rubato_sim_options *o, const rubato_sim_option
 	o->detect_ns = o->detect_ns != 0 ? o->detect_ns : 1000000;
 	o->timeout_ns = o->timeout_ns != 0 ? o->timeout_ns : 60000000000u;
 	o->stack_bytes = o->stack_bytes != 0 ? o->stack_bytes : STACK_BYTES;
+	if (o->fault_count > 0 && o->faults == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: %u faults are NULL", o->fault_count);
 	for (uint32_t i = 0; i < o->fault_count; i++) {
 		const rubato_sim_fault *f = &o->faults[i];
 		bool known = f->kind == RUBATO_SIM_FREEZE || f->kind == RUBATO_SIM_CRASH ||
