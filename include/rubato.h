@@ -407,10 +407,10 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_barrier(rubato_comm *comm);
 
 /*
  * Point to point, matched by (peer, tag) in the order of the calls. A send may return before the
- * receive has been called; it may also wait for it. Counts and types must agree: MISMATCH
- * otherwise. One that ends with TIMEOUT, or is cancelled, counts as never called: the same message
- * may be received, or sent, by the next call. Only a receive whose message has begun to come takes
- * it along; so it waits once more as long before it is TIMEOUT.
+ * receive has been called, or wait for it. Counts and types must agree: MISMATCH otherwise. One
+ * that ends with TIMEOUT, or is cancelled, counts as never called: the same message may be sent,
+ * or received, by the next call. But a receive whose message has begun to come takes it along (so
+ * it waits as long again before TIMEOUT); if that is taken back, it gets one after those under way.
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_send(rubato_comm *comm, const void *buffer,
 						      uint64_t count, rubato_type type,
