@@ -21,6 +21,9 @@
 #include "runtime/op_run.h"
 #include "runtime/relaxed/protocol_driver.h"
 
+/* Of its driver: no partial allreduce's. It must not count as one of these, since a call that is
+ * refused on one rank opens it there. */
+#define HELPER_NUMBER UINT64_MAX
 #define HELPED_BYTES_MIN (64u << 10) /* Guess: less than what naming costs in latencies. */
 
 struct rb_helper {
@@ -236,7 +239,7 @@ static rubato_status helper_open(struct rubato_comm *comm)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "helped allreduce: %zu bytes", sizeof(*helper));
 	helper->comm = comm;
 	helper->driver = (struct rb_protocol_driver) { .name = "helped allreduce",
-						       .number = comm->partial_sequence,
+						       .number = HELPER_NUMBER,
 						       .event = driver_event,
 						       .ended = driver_ended,
 						       .neighbour = neighbour,
@@ -246,7 +249,6 @@ static rubato_status helper_open(struct rubato_comm *comm)
 		free(helper);
 		return err;
 	}
-	comm->partial_sequence++;
 	comm->helper = helper;
 	comm->help = &help_ops;
 	return RUBATO_OK;

@@ -1,8 +1,8 @@
 /*
  * test_helped.c -- the allreduce that is helped against a late rank, on real transports: ranks are
  * threads. Right sums and the same bits whoever comes when, two of them in flight at once, beside
- * other calls; one that is cancelled, and ones that are freed while others still work. In virtual
- * time: tests/sim/test_helped.c.
+ * other calls; one that is cancelled, one that is refused on one rank, and ones that are freed
+ * while others still work. In virtual time: tests/sim/test_helped.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +147,38 @@ static rubato_status cancel_main(rubato_comm *comm, void *arg)
 	return err;
 }
 
+/* What is refused on one rank alone does not count there: what is made next is the others' next. */
+static rubato_status refused_main(rubato_comm *comm, void *arg)
+{
+	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
+	int32_t one = 1, sum = 0, n = (int32_t)rubato_size(comm);
+	struct vectors *v = calloc(1, sizeof(*v));
+	rubato_partial *partial = NULL;
+	rubato_op *op = NULL;
+	bool collected = false;
+
+	(void)arg;
+	EXPECT(v != NULL);
+	if (rubato_rank(comm) == 0)
+		EXPECT(rubato_op_allreduce_helped(comm, NULL, v->sum, COUNT, RUBATO_INT32,
+						  RUBATO_SUM, &op) == RUBATO_ERR_ARGUMENT);
+	options.policy = RUBATO_POLICY_QUORUM;
+	options.quorum = (uint32_t)n;
+	RB_TRY(rubato_partial_create(comm, 1, RUBATO_INT32, RUBATO_SUM, &options, &partial));
+	RB_TRY(rubato_op_allreduce_helped(comm, v->in, v->sum, COUNT, RUBATO_INT32, RUBATO_SUM,
+					  &op));
+	fill(v, rubato_rank(comm), 0);
+	RB_TRY(rubato_start(op));
+	RB_TRY(rubato_partial_contribute(partial, &one, 0, 1));
+	RB_TRY(rubato_partial_collect(partial, &sum, &collected, NULL, RUBATO_TIMEOUT_DEFAULT));
+	EXPECT(collected && sum == n);
+	RB_TRY(rubato_wait(op, RUBATO_TIMEOUT_DEFAULT));
+	EXPECT(is_right(v, (uint32_t)n, 0));
+	rubato_op_free(op);
+	free(v);
+	return rubato_partial_free(partial);
+}
+
 START_TEST(right_whoever_comes_when)
 {
 	static const uint32_t ranks[] = { 2, 3, 4, 5 };
@@ -159,6 +191,14 @@ END_TEST
 START_TEST(small_ones_and_wide_ones)
 {
 	rubato_status err = local_run(4, transports, kinds_main, NULL, NULL);
+
+	ck_assert_msg(err == RUBATO_OK, "%s: %s", rubato_status_name(err), rubato_error_text());
+}
+END_TEST
+
+START_TEST(refused_on_one_rank)
+{
+	rubato_status err = local_run(4, transports, refused_main, NULL, NULL);
 
 	ck_assert_msg(err == RUBATO_OK, "%s: %s", rubato_status_name(err), rubato_error_text());
 }
@@ -183,6 +223,7 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, right_whoever_comes_when, 0, 4);
 	tcase_add_test(tc, small_ones_and_wide_ones);
+	tcase_add_test(tc, refused_on_one_rank);
 	tcase_add_test(tc, cancelled_before_the_name);
 	return check_main("helped", tc);
 }
