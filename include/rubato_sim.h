@@ -27,9 +27,10 @@ typedef struct rubato_sim_fault {
 #define RUBATO_SIM_CUT 3    /* What is sent between two ranks is held back until the cut ends. */
 
 /*
- * What else takes time; all zero: nothing. docs/simulator.md has the model and its equations. A
- * rank's processor does one thing at a time: messages, copies, reductions. What rubato_sleep stands
- * for is apart from that.
+ * What else takes time; all zero: nothing. A time is an hour at most; a bandwidth, also of the
+ * options, is 0 or at least 1: else ARGUMENT. docs/simulator.md has the model and its equations.
+ * A rank's processor does one thing at a time: messages, copies, reductions. What rubato_sleep
+ * stands for is apart from that.
  */
 typedef struct rubato_sim_costs {
 	uint64_t send_ns, receive_ns; /* Of the processor for each message between nodes, */

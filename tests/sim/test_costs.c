@@ -852,10 +852,10 @@ END_TEST
 START_TEST(nonsense_is_refused)
 {
 	static const uint32_t some[] = { 2, 0 };
-	rubato_sim_options rows[11];
+	rubato_sim_options rows[14];
 	struct rb_sim_cluster *w;
 
-	for (uint32_t i = 0; i < 11; i++) {
+	for (uint32_t i = 0; i < 14; i++) {
 		rows[i] = (rubato_sim_options)OPTIONS(2);
 		rows[i].size_bytes = sizeof(rows[i]);
 	}
@@ -872,11 +872,14 @@ START_TEST(nonsense_is_refused)
 	rows[7].costs.puts = 2;
 	rows[8].costs.reserved = 1;
 	rows[9].costs.attach_bandwidth = -1;
-	for (uint32_t i = 0; i < 10; i++)
+	rows[10].bandwidth = 1e-300;
+	rows[11].costs.send_ns = UINT64_MAX;
+	rows[12].costs.gap_ns = UINT64_MAX;
+	for (uint32_t i = 0; i < 13; i++)
 		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
-	rows[10].node_count = 1;
-	rows[10].node_ranks = some;
-	ck_assert_int_eq(rb_sim_cluster_open(&rows[10], &w), RUBATO_OK);
+	rows[13].node_count = 1;
+	rows[13].node_ranks = some;
+	ck_assert_int_eq(rb_sim_cluster_open(&rows[13], &w), RUBATO_OK);
 	rb_sim_cluster_close(w);
 }
 END_TEST

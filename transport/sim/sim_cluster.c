@@ -1,7 +1,6 @@
 /* sim_cluster.c -- virtual time, ranks and faults: the scheduler of the simulator. */
 #include "transport/sim/sim_cluster.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -570,8 +569,7 @@ static rubato_status options_take(rubato_sim_options *o, const rubato_sim_option
 	if (o->rank_count == 0 || o->rank_count > RANKS_MAX)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: %u ranks, not 1 to %u", o->rank_count,
 			       RANKS_MAX);
-	if (!(o->bandwidth >= 0) || !isfinite(o->bandwidth) || !(o->node_bandwidth >= 0) ||
-	    !isfinite(o->node_bandwidth))
+	if (!rb_sim_is_rate(o->bandwidth) || !rb_sim_is_rate(o->node_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: bandwidths %g and %g bytes a second",
 			       o->bandwidth, o->node_bandwidth);
 	if (o->hollow > 1 || o->reserved2 != 0)

@@ -279,6 +279,8 @@ struct rb_sim_access rb_sim_touch(struct rb_sim_process *process, const struct r
 				  uint32_t count);
 /* What a core moves in a second when it is alone; 0: any number. */
 double rb_sim_core_bandwidth(const struct rb_sim_cluster *cluster);
+/* What an option may be as bytes a second. */
+bool rb_sim_is_rate(double x);
 /* Bytes a ns that it moves at least, however many of its node move something; 0: any number. */
 double rb_sim_rate_least(const struct rb_sim_process *process);
 /* It moves nothing any more. */

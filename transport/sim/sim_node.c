@@ -170,23 +170,43 @@ double rb_sim_rate_least(const struct rb_sim_process *process)
 
 /* ---- Open and close ---- */
 
-static bool is_rate(double x)
+/* Less, and more time, would not fit 64 bits of nanoseconds. */
+#define RATE_MIN 1.0
+#define COST_MAX_NS UINT64_C(3600000000000)
+
+bool rb_sim_is_rate(double x)
 {
-	return x >= 0 && isfinite(x);
+	return x == 0 || (x >= RATE_MIN && isfinite(x));
+}
+
+static rubato_status times_check(const rubato_sim_costs *costs)
+{
+	const uint64_t times[] = { costs->send_ns,      costs->receive_ns,
+				   costs->node_send_ns, costs->node_receive_ns,
+				   costs->work_ns,      costs->gap_ns,
+				   costs->turn_ns,      costs->shared_latency_ns };
+
+	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+		if (times[i] > COST_MAX_NS)
+			return RB_FAIL(RUBATO_ERR_ARGUMENT,
+				       "sim: a cost of %llu ns is more than an hour",
+				       (unsigned long long)times[i]);
+	return RUBATO_OK;
 }
 
 static rubato_status options_check(const rubato_sim_options *o)
 {
 	const rubato_sim_costs *costs = &o->costs;
 
-	if (!is_rate(costs->memory_bandwidth) || !is_rate(costs->core_bandwidth))
+	RB_TRY(times_check(costs));
+	if (!rb_sim_is_rate(costs->memory_bandwidth) || !rb_sim_is_rate(costs->core_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "sim: memory of %g, a core of %g bytes a second",
 			       costs->memory_bandwidth, costs->core_bandwidth);
-	if (!is_rate(costs->cached_bandwidth) || !is_rate(costs->shared_bandwidth))
+	if (!rb_sim_is_rate(costs->cached_bandwidth) || !rb_sim_is_rate(costs->shared_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: caches of %g and %g bytes a second",
 			       costs->cached_bandwidth, costs->shared_bandwidth);
-	if (!is_rate(costs->attach_bandwidth))
+	if (!rb_sim_is_rate(costs->attach_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: a kernel that copies %g bytes a second",
 			       costs->attach_bandwidth);
 	if (costs->cache_bytes > 0 && costs->memory_bandwidth == 0 && costs->core_bandwidth == 0)
