@@ -1,9 +1,10 @@
 /*
  * rubato_sim.h -- runs N ranks of a program in one process, in virtual time, from one seed.
  *
- * Each rank is a fiber that runs `rank_main` with a communicator on the simulated transport.
- * Blocking calls of rubato.h switch ranks; time passes only when every rank waits. Equal options
- * and an equal program give an identical run, event by event: *trace_hash tells.
+ * Each rank is a fiber that runs `rank_main` with a communicator on the simulated transport, which
+ * is finalized when rank_main returns, and not by it. Blocking calls of rubato.h switch ranks; time
+ * passes only when every rank waits. Equal options and an equal program give an identical run,
+ * event by event: *trace_hash tells.
  */
 #ifndef RUBATO_SIM_H
 #define RUBATO_SIM_H
