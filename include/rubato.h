@@ -716,8 +716,8 @@ rubato_partial_create(rubato_comm *comm, uint64_t count, rubato_type type, rubat
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_acquire(rubato_partial *partial,
 								 void **buffer);
 /* Publishes the leased buffer as contribution `step` (it must grow from call to call), counting
- * `weight` (samples, or 1; a round's weights add up to less than 2^32 where RUBATO_AVG divides by
- * them). Does not block. Errors: ARGUMENT (nothing leased, step not larger, after leave, or after
+ * `weight` (samples, or 1; below 2^32, as is a round's sum where RUBATO_AVG divides by it). Does
+ * not block. Errors: ARGUMENT (nothing leased, step not larger, that weight, after leave, or after
  * drain until collect has said that there is none), or how the operation ended (PEER, ...). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_partial_commit(rubato_partial *partial,
 								uint64_t step, uint64_t weight);
