@@ -109,6 +109,9 @@ static rubato_status options_check(const struct rubato_partial *p)
 	const rubato_partial_options *o = &p->config.options;
 	uint64_t element = rubato_type_bytes(p->vector.type);
 
+	if (o->size_bytes < sizeof(*o))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "partial: options: start from RUBATO_PARTIAL_OPTIONS_INIT");
 	if (element == 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: unknown type %d",
 			       (int)p->vector.type);
@@ -636,6 +639,7 @@ static rubato_status make(rubato_comm *comm, uint64_t count, rubato_type type, r
 			  rubato_partial **partial)
 {
 	static const rubato_partial_options defaults = RUBATO_PARTIAL_OPTIONS_INIT;
+	bool short_of = options != NULL && options->size_bytes < sizeof(*options);
 	uint64_t words[WORDS] = { 0 }, *all;
 	struct rubato_partial *p;
 	enum fate fate;
@@ -644,9 +648,6 @@ static rubato_status make(rubato_comm *comm, uint64_t count, rubato_type type, r
 	if (comm == NULL || partial == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial: NULL");
 	RB_TRY(rb_engine_ours(&comm->engine));
-	if (options != NULL && options->size_bytes < sizeof(*options))
-		return RB_FAIL(RUBATO_ERR_ARGUMENT,
-			       "partial: options: start from RUBATO_PARTIAL_OPTIONS_INIT");
 	p = calloc(1, sizeof(*p));
 	all = calloc((size_t)comm->engine.rank_count * WORDS, sizeof(*all));
 	if (p == NULL || all == NULL) {
@@ -666,9 +667,11 @@ static rubato_status make(rubato_comm *comm, uint64_t count, rubato_type type, r
 		.rank = comm->engine.rank,
 		.rank_count = comm->engine.rank_count,
 		.average = op == RUBATO_AVG,
-		.options = options != NULL ? *options : defaults,
+		.options = options == NULL || short_of ? defaults : *options,
 		.few = RB_ROUNDS_FEW,
 	};
+	if (short_of) /* Refused with all others, who wait for it. */
+		p->config.options.size_bytes = options->size_bytes;
 	if (p->config.options.members == RUBATO_MEMBERS_NODES)
 		p->config.nodes = &comm->choices.nodes;
 	err = create(p, words, all, &fate);

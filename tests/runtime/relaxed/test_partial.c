@@ -333,6 +333,13 @@ static rubato_status wires_main(rubato_comm *comm, void *arg)
 	ck_assert_int_eq(rubato_partial_create(comm, 9, RUBATO_FLOAT32, RUBATO_SUM, &options, &p),
 			 RUBATO_ERR_ARGUMENT);
 	ck_assert_ptr_ne(strstr(rubato_error_text(), "quorum 2 of 1 nodes"), NULL);
+	options = (rubato_partial_options)RUBATO_PARTIAL_OPTIONS_INIT;
+	options.size_bytes -= rank; /* The others hear of it: else they would meet its next one. */
+	ck_assert_int_eq(rubato_partial_create(comm, 9, RUBATO_FLOAT32, RUBATO_SUM, &options, &p),
+			 RUBATO_ERR_ARGUMENT);
+	ck_assert_ptr_ne(
+		strstr(rubato_error_text(), rank == 1 ? "RUBATO_PARTIAL_OPTIONS_INIT" : "rank 1"),
+		NULL);
 	return RUBATO_OK;
 }
 
