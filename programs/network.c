@@ -14,6 +14,8 @@
 static bool profile_read(const char *option, const char *text, void *to,
 			 struct option_error *error);
 
+#define HOUR_NS UINT64_C(3600000000000) /* As rubato_sim.h has it. */
+
 #define AT(member) offsetof(rubato_sim_options, member)
 
 const struct option network_rows[NETWORK_ROWS] = {
@@ -29,26 +31,26 @@ const struct option network_rows[NETWORK_ROWS] = {
 	  .help = "of each node, which its ranks share, message by message; 0: each rank has one" },
 	{ "puts", 0, OPTION_U32, AT(costs.puts), "N", .max = 1, .preset = "0", .key = "puts",
 	  .help = "1: cards write memory well, so that algorithms by puts may be chosen" },
-	{ "gap", 0, OPTION_TIME, AT(costs.gap_ns), "TIME", .preset = "0", .key = "gap_ns",
-	  .help = "that each message holds a card beside its bytes" },
+	{ "gap", 0, OPTION_TIME, AT(costs.gap_ns), "TIME", .max = HOUR_NS, .preset = "0",
+	  .key = "gap_ns", .help = "that each message holds a card beside its bytes" },
 	{ "burst", 0, OPTION_BYTES, AT(costs.burst_bytes), "SIZE", .preset = "0",
 	  .key = "burst_bytes",
 	  .help = "that a card lets pass at once when it was idle: a token bucket, each way" },
-	{ "send", 0, OPTION_TIME, AT(costs.send_ns), "TIME", .preset = "0", .key = "send_ns",
-	  .help = "of the processor for each message that leaves its node" },
-	{ "receive", 0, OPTION_TIME, AT(costs.receive_ns), "TIME", .preset = "0",
+	{ "send", 0, OPTION_TIME, AT(costs.send_ns), "TIME", .max = HOUR_NS, .preset = "0",
+	  .key = "send_ns", .help = "of the processor for each message that leaves its node" },
+	{ "receive", 0, OPTION_TIME, AT(costs.receive_ns), "TIME", .max = HOUR_NS, .preset = "0",
 	  .key = "receive_ns", .help = "of the processor for each message from another node" },
 	{ "node-latency", 0, OPTION_TIME, AT(node_latency_ns), "TIME", .min = 1, .preset = "0.3us",
 	  .key = "node_latency_ns", .help = "one way, within a node" },
 	{ "node-bandwidth", 0, OPTION_BANDWIDTH, AT(node_bandwidth), "B", .preset = "20GB/s",
 	  .key = "node_bandwidth",
 	  .help = "of each rank's link within its node, where memory takes no time" },
-	{ "node-send", 0, OPTION_TIME, AT(costs.node_send_ns), "TIME", .preset = "0",
-	  .key = "node_send_ns", .help = "as --send, within a node" },
-	{ "node-receive", 0, OPTION_TIME, AT(costs.node_receive_ns), "TIME", .preset = "0",
-	  .key = "node_receive_ns", .help = "as --receive, within a node" },
-	{ "work", 0, OPTION_TIME, AT(costs.work_ns), "TIME", .preset = "0", .key = "work_ns",
-	  .help = "of the processor for each piece of copying or reducing" },
+	{ "node-send", 0, OPTION_TIME, AT(costs.node_send_ns), "TIME", .max = HOUR_NS,
+	  .preset = "0", .key = "node_send_ns", .help = "as --send, within a node" },
+	{ "node-receive", 0, OPTION_TIME, AT(costs.node_receive_ns), "TIME", .max = HOUR_NS,
+	  .preset = "0", .key = "node_receive_ns", .help = "as --receive, within a node" },
+	{ "work", 0, OPTION_TIME, AT(costs.work_ns), "TIME", .max = HOUR_NS, .preset = "0",
+	  .key = "work_ns", .help = "of the processor for each piece of copying or reducing" },
 	{ "memory-bandwidth", 0, OPTION_BANDWIDTH, AT(costs.memory_bandwidth), "B",
 	  .key = "memory_bandwidth",
 	  .help = "of a node's memory, reads and writes added up, shared evenly (no bound)" },
@@ -64,12 +66,12 @@ const struct option network_rows[NETWORK_ROWS] = {
 	  .key = "cached_bandwidth", .help = "of what lies in a core's own cache (no bound)" },
 	{ "shared-bandwidth", 0, OPTION_BANDWIDTH, AT(costs.shared_bandwidth), "B",
 	  .key = "shared_bandwidth", .help = "of what lies in another core's (no bound)" },
-	{ "shared-latency", 0, OPTION_TIME, AT(costs.shared_latency_ns), "TIME", .preset = "0",
-	  .key = "shared_latency_ns", .help = "until the first of that is read" },
+	{ "shared-latency", 0, OPTION_TIME, AT(costs.shared_latency_ns), "TIME", .max = HOUR_NS,
+	  .preset = "0", .key = "shared_latency_ns", .help = "until the first of that is read" },
 	{ "cores", 0, OPTION_U32, AT(costs.cores), "N", .max = 1u << 20, .preset = "0",
 	  .key = "cores", .help = "of each node, on which its ranks take turns; 0: each has one" },
-	{ "turn", 0, OPTION_TIME, AT(costs.turn_ns), "TIME", .preset = "0", .key = "turn_ns",
-	  .help = "in which a core goes from one rank to the next" },
+	{ "turn", 0, OPTION_TIME, AT(costs.turn_ns), "TIME", .max = HOUR_NS, .preset = "0",
+	  .key = "turn_ns", .help = "in which a core goes from one rank to the next" },
 	{ 0 },
 };
 

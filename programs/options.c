@@ -71,6 +71,17 @@ static bool bytes_read(const char *option, const char *text, uint64_t least, uin
 	return true;
 }
 
+static bool time_read(const char *option, const char *text, const struct option *row, uint64_t *to,
+		      struct option_error *error)
+{
+	if (!value_time(option, text, row->min, to, error))
+		return false;
+	return row->max == 0 || *to <= row->max
+		       ? true
+		       : option_refuse(error, "%s takes at most %llu s, not '%s'", option,
+				       (unsigned long long)(row->max / 1000000000u), text);
+}
+
 static bool choice_read(const char *option, const char *text, const struct option *row,
 			uint32_t *to, struct option_error *error)
 {
@@ -113,7 +124,7 @@ bool option_read(const struct option *row, const char *text, void *to, struct op
 	case OPTION_BYTES:
 		return bytes_read(option, text, row->min, to, error);
 	case OPTION_TIME:
-		return value_time(option, text, row->min, to, error);
+		return time_read(option, text, row, to, error);
 	case OPTION_BANDWIDTH:
 		return value_bandwidth(option, text, to, error);
 	case OPTION_CHOICE:

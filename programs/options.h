@@ -35,7 +35,7 @@ enum option_kind {
 	OPTION_U64,       /* uint64_t from min to max, or `word`. */
 	OPTION_REAL,      /* double from least to most. */
 	OPTION_BYTES,     /* uint64_t, at least min: K, M, G. */
-	OPTION_TIME,      /* uint64_t in ns, at least min: us, ms, s. */
+	OPTION_TIME,      /* uint64_t in ns, at least min, at most max (0: any): us, ms, s. */
 	OPTION_BANDWIDTH, /* double in bytes a second: Mbit, Gbit, GB/s. */
 	OPTION_CHOICE,    /* uint32_t, or an enum: which of the forms. */
 	OPTION_OTHER,     /* What read() makes of it. */

@@ -579,19 +579,20 @@ END_TEST
 
 START_TEST(nonsense_is_refused)
 {
-	rubato_sim_options rows[] = { OPTIONS(0), OPTIONS(2), OPTIONS(2),
+	rubato_sim_options rows[] = { OPTIONS(0), OPTIONS(2), OPTIONS(2), OPTIONS(2),
 				      OPTIONS(2), OPTIONS(2), OPTIONS(2) };
 	rubato_sim_fault fault = { .kind = RUBATO_SIM_FREEZE, .rank = 2 };
 	struct rb_sim_cluster *w;
 
-	for (size_t i = 0; i < 6; i++)
+	for (size_t i = 0; i < 7; i++)
 		rows[i].size_bytes = sizeof(rows[i]);
 	rows[1].size_bytes = 1;
 	rows[2].bandwidth = -1;
 	rows[3].stack_bytes = 100;
 	rows[4].faults = &fault;
 	rows[4].fault_count = rows[5].fault_count = 1;
-	for (size_t i = 0; i < 6; i++)
+	rows[6].reorder = 2;
+	for (size_t i = 0; i < 7; i++)
 		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
 }
 END_TEST

@@ -267,6 +267,7 @@ class Options(unittest.TestCase):
             allreduce --topology nodes:2,0
             allreduce --cards x
             allreduce --send 1
+            allreduce --send 3601s
             allreduce --memory-bandwidth 0
             allreduce --skew exp
             allreduce --faults crash:1@1ms+1ms

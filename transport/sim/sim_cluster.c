@@ -572,8 +572,9 @@ static rubato_status options_take(rubato_sim_options *o, const rubato_sim_option
 	if (!rb_sim_is_rate(o->bandwidth) || !rb_sim_is_rate(o->node_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: bandwidths %g and %g bytes a second",
 			       o->bandwidth, o->node_bandwidth);
-	if (o->hollow > 1 || o->reserved2 != 0)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: hollow %u (0 or 1), reserved2 %u (0)",
+	if (o->reorder > 1 || o->hollow > 1 || o->reserved2 != 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "sim: reorder %u, hollow %u (0 or 1), reserved2 %u (0)", o->reorder,
 			       o->hollow, o->reserved2);
 	if (o->device.present > 1 || o->device.network > 1 || !(o->device.copy_bandwidth >= 0) ||
 	    !(o->device.memory_bandwidth >= 0))
