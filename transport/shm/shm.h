@@ -23,7 +23,7 @@
 #include "transport/shm_pieces.h"
 #include "transport/transport.h"
 
-#define RB_SHM_VERSION 12u
+#define RB_SHM_VERSION 13u
 #define RB_SHM_CELLS 128u        /* Of a ring; a power of 2. */
 #define RB_SHM_CELL_PAYLOAD 24u  /* In a message's first cell ... */
 #define RB_SHM_CHAIN_PAYLOAD 56u /* ... and in each further one. */
@@ -44,8 +44,11 @@ enum rb_shm_cell_kind {
 			  * arg[1]: what its sender has taken: rb_shm_longs. */
 	RB_SHM_ANNOUNCE, /* A message that is held back: arg: sender's id, bytes, joint or 0 and,
 			  * above 32 bits, likewise. */
-	RB_SHM_CLEAR,  /* Send it: arg: sender's id, receiver's id; by its joint to where, or 0. */
-	RB_SHM_ENOUGH, /* No (more) data is wanted, the send is complete: arg: sender's id. */
+	RB_SHM_CLEAR,   /* Send it: arg: sender's id, receiver's id; by its joint to where, or 0. */
+	RB_SHM_ENOUGH,  /* No (more) data is wanted, the send is complete: arg: sender's id. */
+	RB_SHM_SETTLE,  /* As ENOUGH, and say so: it is empty, or does not fit: arg: sender's id,
+			 * receiver's id. */
+	RB_SHM_SETTLED, /* The send is complete: arg: receiver's id. */
 	RB_SHM_WITHDRAW, /* The announced message is not coming: tag; arg: sender's id. */
 	RB_SHM_DATA,     /* A piece in a bulk buffer: arg: receiver's id, bytes, and for
 			  * how many ns the sender copied it, or 0: rb_shm_shows. */
@@ -188,7 +191,8 @@ enum rb_shm_stage {
 	RB_SHM_MATCHING,  /* Receive: posted, in `match`. */
 	RB_SHM_IN_PIECES, /* Receive: of the message in `pieces`. */
 	RB_SHM_INCOMING,  /* Receive: cleared its sender; pieces come, or are fetched. */
-	RB_SHM_QUEUED,    /* Send: waits for room in the ring. */
+	RB_SHM_SETTLING, /* Receive: of it nothing is to come; its sender may take it back first. */
+	RB_SHM_QUEUED,   /* Send: waits for room in the ring. */
 	RB_SHM_ANNOUNCED, /* Send: waits for CLEAR; then, by a joint, for its end. */
 	RB_SHM_STREAMING, /* Send: pieces go out. Put to added memory: likewise. */
 	RB_SHM_COPYING,   /* Put to mapped memory: some slices are still to be copied. */
@@ -385,9 +389,10 @@ void rb_shm_say(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, enum rb_sh
 /* False: it says what it must not. */
 bool rb_shm_cleared(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id,
 		    uint64_t their_id, uint64_t address);
+/* False: there is no such send; it was withdrawn meanwhile. */
+bool rb_shm_enough(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id);
 /* By a joint, the last slice by us. */
 void rb_shm_sent(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request);
-void rb_shm_enough(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id);
 /* False: it was sent. */
 bool rb_shm_cancel_send(struct rb_shm_endpoint *ep, struct rb_request *request);
 void rb_shm_doorbell(const struct rb_shm_segment *segment);

@@ -79,16 +79,25 @@ static void release(struct rb_shm_inbound *in, uint64_t size_bytes)
 	atomic_store_explicit(&in->credit->released, in->released, memory_order_release);
 }
 
-/* Completes the receive if the message is not what it waits for. */
-static bool mismatched(struct rb_shm_endpoint *ep, struct rb_request *request,
-		       const struct rb_signature *signature, uint64_t size_bytes)
+/* Whether the message is what the receive waits for. */
+static bool fits(struct rb_request *request, const struct rb_signature *signature,
+		 uint64_t size_bytes)
 {
 	if (__builtin_expect(request->size_bytes == size_bytes &&
 				     rb_signature_same(&request->signature, signature),
 			     1))
-		return false;
+		return true;
 	request->theirs = *signature;
 	request->their_bytes = size_bytes;
+	return false;
+}
+
+/* Completes the receive if the message, which is here, does not fit. */
+static bool mismatched(struct rb_shm_endpoint *ep, struct rb_request *request,
+		       const struct rb_signature *signature, uint64_t size_bytes)
+{
+	if (fits(request, signature, size_bytes))
+		return false;
 	rb_shm_complete(ep, request, RUBATO_ERR_MISMATCH);
 	return true;
 }
@@ -104,35 +113,36 @@ struct rb_shm_announced {
 	uint64_t size_bytes, their_id, joint;
 };
 
-/* A posted receive met an announced message. */
-static void clear(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request,
-		  const struct rb_shm_announced *a)
+/*
+ * A posted receive met an announced message. Whatever comes of it, the sender has the last word:
+ * until it has read our answer it may take the message back, and then the receive waits for the
+ * next one.
+ */
+static void answer(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request,
+		   const struct rb_shm_announced *a)
 {
-	const struct rb_signature *signature = &a->signature;
-	uint64_t size_bytes = a->size_bytes, their_id = a->their_id;
+	bool fit = fits(request, &a->signature, a->size_bytes);
+	bool moves = fit && a->size_bytes > 0;
+	uint64_t id = rb_shm_id_take(&ep->ids, request);
 
-	if (mismatched(ep, request, signature, size_bytes)) {
-		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0, 0);
-		return;
-	}
-	if (size_bytes == 0) {
-		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0, 0);
-		received(ep, request);
-		return;
-	}
-	request->backend[RB_SHM_ID] = rb_shm_id_take(&ep->ids, request);
-	if (request->backend[RB_SHM_ID] == RB_SHM_ID_NONE) {
-		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, their_id, 0, 0);
+	if (id == RB_SHM_ID_NONE) {
+		rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, a->their_id, 0, 0);
 		rb_shm_complete(ep, request,
 				RB_FAIL(RUBATO_ERR_MEMORY, "shm: the id of a receive"));
 		return;
 	}
-	request->backend[RB_SHM_STAGE] = RB_SHM_INCOMING;
-	request->backend[RB_SHM_THEIR_ID] = their_id;
+	request->backend[RB_SHM_STAGE] = moves ? RB_SHM_INCOMING : RB_SHM_SETTLING;
+	request->status = fit ? RUBATO_OK : RUBATO_ERR_MISMATCH;
+	request->backend[RB_SHM_ID] = id;
+	request->backend[RB_SHM_THEIR_ID] = a->their_id;
 	request->backend[RB_SHM_OFFSET] = 0;
+	request->backend[RB_SHM_JOINT] = 0;
 	rb_shm_queue_add(&peer->incoming, request);
-	rb_shm_say(ep, peer, RB_SHM_CLEAR, request->tag, their_id, request->backend[RB_SHM_ID],
-		   rb_shm_join(ep, peer, request, a->joint));
+	if (moves)
+		rb_shm_say(ep, peer, RB_SHM_CLEAR, request->tag, a->their_id, id,
+			   rb_shm_join(ep, peer, request, a->joint));
+	else
+		rb_shm_say(ep, peer, RB_SHM_SETTLE, request->tag, a->their_id, id, 0);
 }
 
 /* What lay here whole, to its receive. */
@@ -162,9 +172,9 @@ static bool take_arrival(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		arrival_give(ep, peer, request, arrival);
 		return true;
 	}
-	clear(ep, peer, request,
-	      &(struct rb_shm_announced) { arrival->base.signature, arrival->size_bytes,
-					   arrival->their_id, arrival->joint });
+	answer(ep, peer, request,
+	       &(struct rb_shm_announced) { arrival->base.signature, arrival->size_bytes,
+					    arrival->their_id, arrival->joint });
 	free(arrival);
 	return true;
 }
@@ -395,9 +405,9 @@ static void take_announce(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	rb_shm_long_taken(&peer->longs, cell->arg[1], (uint32_t)(cell->arg[2] >> 32));
 	request = rb_match_receive(&peer->match, cell->tag);
 	if (request != NULL)
-		clear(ep, peer, request,
-		      &(struct rb_shm_announced) { cell->signature, cell->arg[1], cell->arg[0],
-						   (uint32_t)cell->arg[2] });
+		answer(ep, peer, request,
+		       &(struct rb_shm_announced) { cell->signature, cell->arg[1], cell->arg[0],
+						    (uint32_t)cell->arg[2] });
 	else if ((arrival = arrival_new(ep, peer, cell, cell->arg[1], cell->arg[0])) != NULL)
 		rb_match_add_arrival(&peer->match, &arrival->base);
 }
@@ -423,7 +433,8 @@ static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	if (!in_bulk(ep, peer, size_bytes) || request == NULL || request->peer != peer->rank ||
 	    request->kind != RB_REQUEST_RECV)
 		return; /* Cancelled meanwhile. */
-	if (request->backend[RB_SHM_JOINT] != 0) {
+	if (request->backend[RB_SHM_JOINT] != 0 ||
+	    request->backend[RB_SHM_STAGE] != RB_SHM_INCOMING) {
 		broken(ep, peer);
 		return;
 	}
@@ -480,6 +491,34 @@ static void take_write(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		return;
 	}
 	memcpy((uint8_t *)region->base.base + offset, source, size_bytes);
+}
+
+/* To what we announced. */
+static void take_answer(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			const struct rb_shm_cell *cell, uint32_t kind)
+{
+	if (kind == RB_SHM_CLEAR) {
+		if (!rb_shm_cleared(ep, peer, cell->arg[0], cell->arg[1], cell->arg[2]))
+			broken(ep, peer);
+	} else if (rb_shm_enough(ep, peer, cell->arg[0]) && kind == RB_SHM_SETTLE) {
+		rb_shm_say(ep, peer, RB_SHM_SETTLED, cell->tag, cell->arg[1], 0, 0);
+	}
+}
+
+static void take_settled(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+			 const struct rb_shm_cell *cell)
+{
+	struct rb_request *request = rb_shm_id_find(&ep->ids, cell->arg[0]);
+
+	if (request == NULL || request->peer != peer->rank || request->kind != RB_REQUEST_RECV)
+		return; /* Cancelled meanwhile. */
+	if (request->backend[RB_SHM_STAGE] != RB_SHM_SETTLING) {
+		broken(ep, peer);
+		return;
+	}
+	rb_shm_queue_remove(&peer->incoming, request);
+	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+	rb_shm_complete(ep, request, request->status);
 }
 
 /* The sender took its message back: an unmatched one is forgotten, a matched receive waits again
@@ -560,11 +599,12 @@ static bool take_cell(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint
 		take_announce(ep, peer, cell);
 		break;
 	case RB_SHM_CLEAR:
-		if (!rb_shm_cleared(ep, peer, cell->arg[0], cell->arg[1], cell->arg[2]))
-			broken(ep, peer);
-		break;
 	case RB_SHM_ENOUGH:
-		rb_shm_enough(ep, peer, cell->arg[0]);
+	case RB_SHM_SETTLE:
+		take_answer(ep, peer, cell, kind);
+		break;
+	case RB_SHM_SETTLED:
+		take_settled(ep, peer, cell);
 		break;
 	case RB_SHM_WITHDRAW:
 		take_withdraw(ep, peer, cell->tag, cell->arg[0]);

@@ -632,18 +632,20 @@ static void send_unlink(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	case RB_SHM_MATCHING:
 	case RB_SHM_IN_PIECES:
 	case RB_SHM_INCOMING:
+	case RB_SHM_SETTLING:
 		RB_ASSERT(request->kind != RB_REQUEST_RECV);
 	}
 }
 
-void rb_shm_enough(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id)
+bool rb_shm_enough(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, uint64_t id)
 {
 	struct rb_request *request = rb_shm_id_find(&ep->ids, id);
 
 	if (request == NULL || request->peer != peer->rank || request->kind == RB_REQUEST_RECV)
-		return;
+		return false;
 	send_unlink(ep, peer, request);
 	request_done(ep, request);
+	return true;
 }
 
 void rb_shm_sent(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, struct rb_request *request)
