@@ -54,7 +54,7 @@
 #define RB_UCX_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
 #define RB_UCX_LARGE_BUCKETS 16u  /* Per peer. */
 #define RB_UCX_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is an attack. */
-#define RB_UCX_VERSION 5u
+#define RB_UCX_VERSION 6u
 #define RB_UCX_AM_ID 1u
 
 /* UCX's functions, by their own names: it is loaded, not linked. */
@@ -85,10 +85,11 @@ enum rb_ucx_message {
 	RB_UCX_AHEAD,     /* A piece at `offset` of the sender's flight `id`, or none: on credit. */
 	RB_UCX_CLEAR,     /* Send all of your flight `id`; `offset` not 0: no more, done. */
 	RB_UCX_DATA,      /* A piece at `offset` of the sender's flight `id`, which was cleared. */
-	RB_UCX_STOPPED,   /* No more pieces of flight `id`: `offset` bytes have been sent. */
-	RB_UCX_PUT,       /* A whole put: for region `id` at `offset`. */
-	RB_UCX_PUT_DATA,  /* A piece of put `id` for region `tag.call` at `offset`. */
-	RB_UCX_PUT_END,   /* Put `id` has `offset` bytes in all; then deliver the empty message. */
+	RB_UCX_STOPPED, /* Flight `id` is taken back: `offset` bytes have been sent, no more are. */
+	RB_UCX_ENDED,   /* Likewise, but it is complete: answers CLEAR that wants no more. */
+	RB_UCX_PUT,     /* A whole put: for region `id` at `offset`. */
+	RB_UCX_PUT_DATA, /* A piece of put `id` for region `tag.call` at `offset`. */
+	RB_UCX_PUT_END,  /* Put `id` has `offset` bytes in all; then deliver the empty message. */
 	RB_UCX_PUT_STOPPED,
 	RB_UCX_CREDIT,   /* Only its `credit`. */
 	RB_UCX_BYE,      /* The last message of a rank that leaves in good order. */
@@ -143,9 +144,9 @@ struct rb_ucx_arrival {
 	struct rb_request *self; /* The send, when it is our own. */
 	uint64_t id;             /* In pieces: the sender's flight. 0: whole, in `payload`. */
 	struct rb_ucx_arrival *next_by_id;
-	struct rb_request *receive;     /* That it has met, */
-	bool dead;                      /* or nobody wants it. Neither: it is in the matcher. */
-	bool began, stopped;            /* Something of it came; STOPPED came. */
+	struct rb_request *receive;     /* That it has met. */
+	bool dead;                      /* Nobody wants it; with a receive: it does not fit. */
+	bool began, stopped;            /* Something of it came; STOPPED or ENDED came. */
 	bool answered;                  /* CLEAR has been sent, as things are. */
 	uint64_t came_bytes, end_bytes; /* How much came, of what will. */
 	struct rb_ucx_piece *pieces;

@@ -12,11 +12,13 @@
  *   met      with its receive: pieces go where they belong
  *   dead     refused (mismatch), left by its receive (cancelled), or stopped: pieces are dropped
  *
- * It ends when as many bytes have come as were sent. That is all of them, or what STOPPED says: who
- * stops says how much has left, once, whether it was cancelled or is told that nobody wants the
- * message. So nothing that still comes of a message is taken for another one, and all credit comes
- * back. A message of no bytes waits for CLEAR like others (a flood of them is bounded by that) and
- * is always ended by STOPPED.
+ * It ends when as many bytes have come as were sent. That is all of them, or what the sender says,
+ * once: STOPPED if it was cancelled, ENDED if it is told that nobody wants the message. So nothing
+ * that still comes of a message is taken for another one, and all credit comes back. A message of
+ * no bytes waits for CLEAR like others (a flood of them is bounded by that) and is always ended so.
+ *
+ * Until all has left the sender may take the message back. So a receive that was met has its
+ * result, MISMATCH too, only when the message is whole or ENDED; after STOPPED it waits again.
  */
 #include <stdlib.h>
 
@@ -174,7 +176,7 @@ void rb_ucx_cleared(struct rb_ucx *ux, const struct rb_ucx_head *head)
 		rb_ucx_push(ux, send);
 		return;
 	}
-	rb_ucx_large_stop(ux, send);
+	message_tell(ux, send, RB_UCX_ENDED);
 	if (send->backend[RB_UCX_STAGE] != RB_UCX_STAGE_NONE)
 		rb_ucx_complete(ux, send, RUBATO_OK);
 }
@@ -247,16 +249,17 @@ static void message_free(struct rb_ucx *ux, uint32_t rank, struct rb_ucx_arrival
 	free(message);
 }
 
-static bool is_whole(const struct rb_ucx_arrival *message)
-{
-	return message->began && message->came_bytes == message->size_bytes;
-}
-
 /* Whether nothing more can come of it. */
 static bool is_over(const struct rb_ucx_arrival *message)
 {
 	return message->began && message->came_bytes == message->end_bytes &&
 	       (message->size_bytes > 0 || message->stopped);
+}
+
+/* It does not come back to its sender. */
+static bool is_final(const struct rb_ucx_arrival *message)
+{
+	return is_over(message) || (message->stopped && message->receive != NULL);
 }
 
 /* After each step of a message: what it has come to, and what its sender is to know. The last thing
@@ -266,10 +269,10 @@ static void settle(struct rb_ucx *ux, uint32_t rank, struct rb_ucx_arrival *mess
 	bool refused = message->dead;
 	struct rb_request *receive = message->receive;
 
-	if (receive != NULL && is_whole(message)) {
+	if (receive != NULL && is_final(message)) {
 		message->receive = NULL;
 		message->dead = true;
-		rb_ucx_complete(ux, receive, RUBATO_OK);
+		rb_ucx_complete(ux, receive, refused ? RUBATO_ERR_MISMATCH : RUBATO_OK);
 	}
 	if (message->dead && is_over(message)) {
 		message_free(ux, rank, message);
@@ -281,19 +284,14 @@ static void settle(struct rb_ucx *ux, uint32_t rank, struct rb_ucx_arrival *mess
 	rb_ucx_tell(ux, rank, RB_UCX_CLEAR, message->base.tag, message->id, refused);
 }
 
-/* They are each other's, or do not fit. */
+/* They are each other's, also if they do not fit. */
 static void join(struct rb_ucx *ux, struct rb_request *receive, struct rb_ucx_arrival *message)
 {
-	if (!rb_ucx_fits(receive, &message->base.signature, message->size_bytes)) {
-		message->dead = true;
-		pieces_take(ux, receive->peer, message, NULL);
-		rb_ucx_complete(ux, receive, RUBATO_ERR_MISMATCH);
-		return;
-	}
+	message->dead = !rb_ucx_fits(receive, &message->base.signature, message->size_bytes);
 	message->receive = receive;
 	receive->backend[RB_UCX_STAGE] = RB_UCX_STAGE_RECEIVING;
 	receive->backend[RB_UCX_OTHER] = (uint64_t)(uintptr_t)message;
-	pieces_take(ux, receive->peer, message, receive->buffer);
+	pieces_take(ux, receive->peer, message, message->dead ? NULL : receive->buffer);
 }
 
 void rb_ucx_large_meet(struct rb_ucx *ux, struct rb_request *receive,
@@ -311,8 +309,9 @@ void rb_ucx_large_leave(struct rb_ucx *ux, struct rb_request *receive)
 		(struct rb_ucx_arrival *)(uintptr_t)receive->backend[RB_UCX_OTHER];
 
 	message->receive = NULL;
+	if (!message->dead)
+		message->answered = false; /* It was wanted. */
 	message->dead = true;
-	message->answered = false; /* It was wanted. */
 	settle(ux, receive->peer, message);
 }
 
@@ -389,7 +388,7 @@ void rb_ucx_piece_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, con
 	}
 	if (!message->began)
 		begin(ux, rank, message);
-	if (message->receive != NULL) {
+	if (message->receive != NULL && !message->dead) {
 		rb_ucx_copy((uint8_t *)message->receive->buffer + head->offset, data, data_bytes);
 		ux->base.bytes_received += data_bytes;
 	} else if (!message->dead && !piece_keep(ux, rank, message, head, data, data_bytes)) {
@@ -402,30 +401,41 @@ void rb_ucx_piece_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, con
 	settle(ux, rank, message);
 }
 
-/* No more comes of it. A receive that it had met waits for the next message of its tag. */
+/* Whether its sender has been told that nothing of it is wanted, or that an empty one is. */
+static bool may_end(const struct rb_ucx_arrival *message)
+{
+	return message->answered && (message->dead || message->size_bytes == 0);
+}
+
+/* No more comes of it. STOPPED: a receive that it had met waits for the next message of its tag. */
 void rb_ucx_stopped(struct rb_ucx *ux, const struct rb_ucx_head *head)
 {
 	uint32_t rank = head->sender;
 	struct rb_ucx_peer *peer = &ux->peers[rank];
 	struct rb_ucx_arrival *message = *message_at(peer, head->id);
-	struct rb_request *receive;
+	struct rb_request *receive = NULL;
+	bool ended = head->message == RB_UCX_ENDED;
 
 	if (message == NULL)
 		message = message_make(ux, head);
 	if (message == NULL)
 		return;
 	if (head->size_bytes != message->size_bytes || head->offset > message->size_bytes ||
-	    head->offset < message->came_bytes || message->stopped) {
+	    head->offset < message->came_bytes || message->stopped ||
+	    (ended && !may_end(message))) {
 		rb_ucx_wrong(ux, rank, "a message stopped where it cannot be");
 		return;
 	}
-	receive = message->receive;
-	if (message->began && !message->dead && receive == NULL)
+	if (message->began && !message->dead && message->receive == NULL)
 		rb_match_remove_arrival(&peer->match, &message->base);
 	pieces_take(ux, rank, message, NULL);
-	message->receive = NULL;
-	message->stopped = message->dead = true;
+	message->stopped = true;
 	message->end_bytes = head->offset;
+	if (!ended) {
+		receive = message->receive;
+		message->receive = NULL;
+		message->dead = true;
+	}
 	settle(ux, rank, message);
 	if (receive != NULL) {
 		receive->backend[RB_UCX_STAGE] = RB_UCX_STAGE_NONE;
@@ -437,7 +447,7 @@ static void message_drop(struct rb_ucx *ux, uint32_t rank, struct rb_ucx_arrival
 {
 	bool waits = message->began && !message->dead && message->receive == NULL;
 
-	if (waits && !all && is_whole(message) && message->size_bytes > 0)
+	if (waits && !all && is_over(message) && message->size_bytes > 0)
 		return; /* It belongs to whoever receives it yet. */
 	if (waits)
 		rb_match_remove_arrival(&ux->peers[rank].match, &message->base);

@@ -298,6 +298,7 @@ static void dispatch(struct rb_ucx *ux, const struct rb_ucx_head *head, const vo
 		rb_ucx_cleared(ux, head);
 		return;
 	case RB_UCX_STOPPED:
+	case RB_UCX_ENDED:
 		rb_ucx_stopped(ux, head);
 		return;
 	case RB_UCX_PUT:
