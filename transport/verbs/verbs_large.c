@@ -391,11 +391,11 @@ void rb_verbs_meet(struct rb_verbs *vb, struct rb_request *receive, uint64_t id,
 		   const struct rb_signature *signature, uint64_t size_bytes)
 {
 	struct rb_verbs_flight *flight;
-	rubato_status status = RUBATO_ERR_MISMATCH;
+	rubato_status status = rb_verbs_flight_begin(vb, receive, &flight);
 
-	if (rb_verbs_fits(receive, signature, size_bytes))
-		status = rb_verbs_flight_begin(vb, receive, &flight);
-	if (status == RUBATO_OK && receive->size_bytes > RB_VERBS_EAGER_MAX)
+	/* One that does not fit is invited, too: its sender says REFUSED, or has taken it back. */
+	if (status == RUBATO_OK && rb_verbs_fits(receive, signature, size_bytes) &&
+	    receive->size_bytes > RB_VERBS_EAGER_MAX)
 		status = rb_verbs_register(vb, flight, true);
 	if (status != RUBATO_OK) {
 		rb_verbs_say(vb, receive->peer, RB_VERBS_DROP, receive->tag, id, 0);
