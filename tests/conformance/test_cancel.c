@@ -325,6 +325,140 @@ START_TEST(test_send_midway)
 }
 END_TEST
 
+/* Does not poll: the endpoint knows only what it has read before. */
+static void await_word(struct conform_rank *r, uint32_t index, const char *what)
+{
+	for (uint64_t since_ns = r->ops->now_ns(r->ep);
+	     atomic_load(&r->shared->word[index]) == 0;) {
+		conform_expire(r, since_ns, what);
+		conform_pause(r);
+	}
+}
+
+/*
+ * A message is refused, as its receive is for another size, while its sender takes it back. Both
+ * agree: it was sent, and the receive is MISMATCH; or it was not, and the receive has the next one.
+ */
+static void send_refused(struct conform_rank *r)
+{
+	uint8_t *large = malloc(MIB);
+	uint32_t caught = 0;
+
+	CONFORM(large != NULL, "memory");
+	for (uint32_t i = 0; i < 24; i++) {
+		struct conform_request c;
+		uint64_t word = 0;
+
+		conform_barrier(r, "the next send to be refused");
+		if (r->rank == 0) {
+			conform_fill(large, MIB, 1);
+			conform_send(r, &c, 1, i, large, MIB);
+			conform_barrier(r, "its announcement");
+			await_word(r, 2 * i, "a receive of another size");
+			poll_times(r, &c, i / 2);
+			if (c.request.state != RB_REQUEST_DONE)
+				conform_cancel(r, &c);
+			caught += c.request.status == RUBATO_ERR_CANCELLED;
+			atomic_store(&r->shared->word[2 * i + 1],
+				     c.request.status == RUBATO_OK ? 1 : 2);
+			word = 1000 + i;
+			conform_send(r, &c, 1, i, &word, sizeof(word));
+			conform_finish_ok(r, &c);
+			continue;
+		}
+		conform_barrier(r, "its announcement");
+		conform_recv(r, &c, 0, i, &word, sizeof(word));
+		poll_times(r, &c, i % 2 * 10);
+		atomic_store(&r->shared->word[2 * i], 1);
+		conform_finish(r, &c);
+		await_word(r, 2 * i + 1, "the end of the send");
+		if (atomic_load(&r->shared->word[2 * i + 1]) == 1) {
+			ck_assert_int_eq(c.request.status, RUBATO_ERR_MISMATCH);
+			ck_assert_uint_eq(c.request.their_bytes, MIB);
+			conform_recv(r, &c, 0, i, &word, sizeof(word));
+			conform_finish(r, &c);
+		}
+		ck_assert_int_eq(c.request.status, RUBATO_OK);
+		ck_assert_uint_eq(word, 1000 + i);
+	}
+	/* Else this tested nothing; in virtual time both hear of a refusal at once. */
+	ck_assert(r->rank == 1 || caught > 0 || (r->ops->caps & RB_CAP_VIRTUAL_TIME) != 0);
+	free(large);
+	exchange(r, 1000, MIB);
+}
+
+START_TEST(test_send_refused)
+{
+	conform_run(2, send_refused);
+}
+END_TEST
+
+static bool visit_empty(void *arg, uint32_t peer, struct rb_tag tag,
+			const struct rb_signature *signature)
+{
+	(void)peer;
+	(void)signature;
+	*(uint32_t *)arg += tag.step >= 10000 && tag.step < 20000;
+	return false;
+}
+
+/* Empty messages beyond the credit, taken back while they are received: each is there once. */
+static void send_empty(struct conform_rank *r)
+{
+	enum { COUNT = 500, BYTES = 9000, EMPTY = 60, TAG = 10000 };
+	struct conform_request *c = calloc(COUNT + EMPTY, sizeof(*c));
+	uint8_t *bytes = calloc(1, BYTES);
+	uint32_t caught = 0, held_back = 0, left_over = 0;
+
+	CONFORM(c != NULL && bytes != NULL, "memory");
+	if (r->rank == 0) {
+		for (uint64_t i = 0; i < COUNT; i++)
+			conform_send(r, &c[i], 1, i, bytes, BYTES);
+		for (uint64_t i = COUNT; i < COUNT + EMPTY; i++)
+			conform_send(r, &c[i], 1, TAG + i, NULL, 0);
+		poll_times(r, &c[COUNT + EMPTY - 1], 1000); /* What may leave does. */
+		conform_barrier(r, "announcements");
+		atomic_store(&r->shared->word[1], 1); /* No polls from here on. */
+		await_word(r, 0, "receives of empty messages");
+		for (uint64_t i = COUNT; i < COUNT + EMPTY; i++)
+			held_back += c[i].request.state != RB_REQUEST_DONE;
+		for (uint64_t i = COUNT + EMPTY; i-- > COUNT;) { /* The last are held back. */
+			poll_times(r, &c[i], i > COUNT + EMPTY / 2 ? 0 : i % 3);
+			if (c[i].request.state != RB_REQUEST_DONE)
+				conform_cancel(r, &c[i]);
+			if (c[i].request.status == RUBATO_OK)
+				continue;
+			caught++;
+			conform_send(r, &c[i], 1, TAG + i, NULL, 0);
+		}
+		for (uint64_t i = 0; i < COUNT; i++)
+			if (c[i].request.state != RB_REQUEST_DONE)
+				conform_cancel(r, &c[i]);
+		/* Over verbs they take slots, not credit, and none is held back. */
+		ck_assert(caught > 0 || held_back == 0 ||
+			  (r->ops->caps & RB_CAP_VIRTUAL_TIME) != 0);
+	} else {
+		conform_barrier(r, "announcements");
+		await_word(r, 1, "a sender that does not poll");
+		for (uint64_t i = COUNT; i < COUNT + EMPTY; i++)
+			conform_recv(r, &c[i], 0, TAG + i, NULL, 0);
+		atomic_store(&r->shared->word[0], 1);
+	}
+	for (uint64_t i = COUNT; i < COUNT + EMPTY; i++)
+		conform_finish_ok(r, &c[i]);
+	exchange(r, 30000, MIB);
+	(void)r->ops->unmatched(r->ep, visit_empty, &left_over);
+	CONFORM(left_over == 0, "%u empty messages came twice", left_over);
+	free(c);
+	free(bytes);
+}
+
+START_TEST(test_send_empty)
+{
+	conform_run(2, send_empty);
+}
+END_TEST
+
 /* Many sends, most of them queued or held back, all cancelled: no trace is left of them. */
 static void send_many(struct conform_rank *r)
 {
@@ -408,6 +542,8 @@ TCase *conform_cancel_case(void)
 	tcase_add_test(t, test_receive_midway);
 	tcase_add_test(t, test_send_unmatched);
 	tcase_add_test(t, test_send_midway);
+	tcase_add_test(t, test_send_refused);
+	tcase_add_test(t, test_send_empty);
 	tcase_add_test(t, test_send_many);
 	tcase_add_test(t, test_put_midway);
 	return t;

@@ -25,6 +25,7 @@ static const char *transport_name;
 #define BEGUN 250000 /* Elements: more than leaves before its receive is there. */
 #define PATIENCE_NS 1000000000u
 #define BURST 50
+#define WITHDRAWN 3
 
 static void meet(pthread_barrier_t *barrier)
 {
@@ -105,6 +106,34 @@ static rubato_status begun_main(rubato_comm *comm, void *arg)
 	free(data);
 	return rubato_rank(comm) == 1 ? rubato_send(comm, &value, 1, RUBATO_INT64, 0, 5)
 				      : RUBATO_OK;
+}
+
+/* Long sends whose time is over count as never called, though their receives, of what was sent
+ * instead, are called before their rank has read anything of either. */
+static rubato_status withdrawn_main(rubato_comm *comm, void *arg)
+{
+	int64_t *data = calloc(BEGUN, sizeof(*data)), values[WITHDRAWN], value = 0;
+	rubato_op *ops[WITHDRAWN];
+
+	for (int64_t i = 0; rubato_rank(comm) == 0 && i < WITHDRAWN; i++) {
+		RB_TRY(rubato_set_timeout(comm, SHORT_NS));
+		EXPECT(rubato_send(comm, data, BEGUN, RUBATO_INT64, 1, 5) == RUBATO_ERR_TIMEOUT);
+		RB_TRY(rubato_set_timeout(comm, RUBATO_TIMEOUT_DEFAULT));
+		values[i] = i;
+		RB_TRY(rubato_op_send(comm, &values[i], 1, RUBATO_INT64, 1, 5, &ops[i]));
+		RB_TRY(rubato_start(ops[i]));
+	}
+	meet(arg);
+	for (int64_t i = 0; rubato_rank(comm) == 1 && i < WITHDRAWN; i++) {
+		RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 0, 5));
+		EXPECT(value == i);
+	}
+	for (int64_t i = 0; rubato_rank(comm) == 0 && i < WITHDRAWN; i++) {
+		RB_TRY(rubato_wait(ops[i], 0));
+		rubato_op_free(ops[i]);
+	}
+	free(data);
+	return RUBATO_OK;
 }
 
 /* Receives whose messages are all there move what else is in flight: rank 0 passes on what comes
@@ -619,6 +648,12 @@ START_TEST(what_has_begun_is_waited_for)
 }
 END_TEST
 
+START_TEST(what_was_taken_back_was_never_sent)
+{
+	run_threads(2, withdrawn_main, false);
+}
+END_TEST
+
 START_TEST(receives_move_what_else_is_in_flight)
 {
 	run_threads(3, burst_main, false);
@@ -684,6 +719,7 @@ int main(int argc, char **argv)
 	transports[0] = local_transport(transport_name);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, what_has_begun_is_waited_for);
+	tcase_add_test(tc, what_was_taken_back_was_never_sent);
 	tcase_add_test(tc, receives_move_what_else_is_in_flight);
 	tcase_add_test(tc, receives_notice_what_happens);
 	tcase_add_test(tc, waits_are_for_what_leaves_too);
