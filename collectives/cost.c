@@ -707,6 +707,9 @@ static double laned_path_us(const struct model *m, double hops, double branches,
 	busy_add(&each, 1, near);
 	if (reduces)
 		busy_add(&passed, 1, sum);
+	/* What it tells its own node of the chunk before stands in the way. */
+	if (is_staged(m) && !reduces && chunks > 1)
+		passed.us += m->near * m->near_message;
 	double hop = lanes_us(m, &passed, wire) + m->latency + wire;
 	struct busy more = { (chunks - 1) * each.us, (firsts - 1) * each.bytes };
 	double slots = m->drivers * ((firsts - 1) * branches + 1) - 1;

@@ -2,8 +2,7 @@
 
 usage: test_choice.py RUBATO-SIM
 
-Each cell is an operation and a size on a network. None loses more than BOUND percent but those that
-are named here, with what they lose and why; one that loses more, or no longer so much, fails too.
+Each cell is an operation and a size on a network. None loses more than BOUND percent.
 """
 
 import json
@@ -17,7 +16,6 @@ from programs import main
 
 SIM = sys.argv.pop(1)
 BOUND = 10
-SLACK = 3  # Points by which a loss that is known may move.
 PROFILE = """latency 5us
 bandwidth {}Gbit
 cards 1
@@ -30,14 +28,6 @@ work 0.05us
 memory-bandwidth 80GB/s
 core-bandwidth 20GB/s
 """
-
-# (ranks, nodes, Gbit/s): (operation, bytes): percent
-KNOWN = {
-    # Ten chunks down a tree: by messages within nodes they take 8 % longer than the model has it,
-    # in mapped memory 4 % less long.
-    (256, "nodes:8", 25): {("broadcast", 65536): 12},
-}
-
 
 def choose(ranks, nodes, gbit, *words):
     with tempfile.TemporaryDirectory() as folder:
@@ -61,12 +51,8 @@ class Choice(unittest.TestCase):
         rows = losses(ranks, nodes, gbit, *words)
         self.assertGreater(len(rows), 0)
         for row in rows:
-            text = f"{ranks} ranks, {nodes}, {gbit} Gbit/s, {row}"
-            known = KNOWN.get((ranks, nodes, gbit), {}).get((row["op"], row["size"]))
-            if known is not None:
-                self.assertAlmostEqual(row["loss_percent"], known, delta=SLACK, msg=text)
-            else:
-                self.assertLessEqual(row["loss_percent"], BOUND, text)
+            self.assertLessEqual(row["loss_percent"], BOUND,
+                                 f"{ranks} ranks, {nodes}, {gbit} Gbit/s, {row}")
 
     def test_16_ranks(self):
         for nodes in "flat", "nodes:8":
@@ -86,6 +72,9 @@ class Choice(unittest.TestCase):
                    "64K")
         self.check(256, "nodes:8", 100, "--operations", "gather,reduce,scatter", "-b", "4K", "-e",
                    "64K")
+        # A tree in pieces.
+        self.check(256, "flat", 1, "--operations", "broadcast,reduce", "-b", "1K", "-e", "16K")
+        self.check(256, "flat", 25, "--operations", "reduce", "-b", "64K", "-e", "64K")
         self.check(256, "flat", 25, "--operations", "scatter,alltoall", "-b", "64K", "-e", "64K")
         self.check(256, "flat", 100, "--operations", "allreduce", "-b", "64K", "-e", "64K")
 
