@@ -206,14 +206,17 @@ static uint8_t *source_of(struct rb_config *config, const struct row *row)
 static rubato_status number_set(const struct row *row, const char *text, uint64_t *value)
 {
 	static const char *const nouns[] = { "a whole number", "", "a time", "a size" };
+	bool zero = strcmp(row->default_value, "0") == 0; /* Outside of the range, too. */
 	char low[32], high[32];
 	uint64_t number;
 
-	if (!number_read(row->kind, text, &number) || number < row->min || number > row->max) {
+	if (!number_read(row->kind, text, &number) ||
+	    ((number < row->min || number > row->max) && !(number == 0 && zero))) {
 		number_print(row->kind, row->min, low, sizeof(low));
 		number_print(row->kind, row->max, high, sizeof(high));
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s=\"%.64s\": expected %s from %s to %s",
-			       row->variable, text, nouns[row->kind], low, high);
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s=\"%.64s\": expected %s from %s to %s%s",
+			       row->variable, text, nouns[row->kind], low, high,
+			       zero && row->min > 0 ? ", or 0" : "");
 	}
 	*value = number;
 	return RUBATO_OK;
@@ -259,6 +262,18 @@ static rubato_status text_set(const struct row *row, const char *text, char *val
 static rubato_status row_set(const struct row *row, const char *text, void *value)
 {
 	return row->kind == S ? text_set(row, text, value) : number_set(row, text, value);
+}
+
+rubato_status rb_config_set(struct rb_config *config, const char *variable, const char *text)
+{
+	size_t i = 0;
+
+	while (i < ROW_COUNT && strcmp(rows[i].variable, variable) != 0)
+		i++;
+	RB_ASSERT(i < ROW_COUNT);
+	RB_TRY(row_set(&rows[i], text, value_of(config, &rows[i])));
+	*source_of(config, &rows[i]) = RB_CONFIG_OPTIONS;
+	return RUBATO_OK;
 }
 
 static rubato_status row_read(struct rb_config *config, const struct row *row)

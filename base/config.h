@@ -24,7 +24,7 @@
 	  "auto, or of shm, ucx, tcp, verbs, best first")                                          \
 	X(interface, "RUBATO_INTERFACE", S, "", 0, 255,                                            \
 	  "network devices to use: names or their beginnings; ^ before them: all others")          \
-	X(heap, "RUBATO_HEAP", B, "0", 0, 70368744177664,                                          \
+	X(heap, "RUBATO_HEAP", B, "0", 4096, 35184372088832,                                       \
 	  "address space for rubato_alloc on a rank; 0: as much as the machine has memory")        \
 	X(attach, "RUBATO_ATTACH", S, "auto", 0, 15, "auto, never or offer")                       \
 	X(verbs_connect, "RUBATO_VERBS_CONNECT", S, "auto", 0, 15,                                 \
@@ -79,6 +79,9 @@ struct rb_config { /* number: U, B; T in ns. text: S. */
 /* Reads the environment (an empty variable counts as not set), sets the log level, then warns about
  * unknown RUBATO_* names. `config` is written on success only. Errors: ARGUMENT, MEMORY. */
 RB_NODISCARD rubato_status rb_config_read(struct rb_config *config);
+/* What the caller's options say instead, within the same bounds. */
+RB_NODISCARD rubato_status rb_config_set(struct rb_config *config, const char *variable,
+					 const char *text);
 
 /* A variable of somebody else, such as a launcher's; NULL: not set. */
 const char *rb_config_foreign(const char *variable);

@@ -1,4 +1,5 @@
 /* init.c -- the public functions that come before a communicator: settings, jobs, ids. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 static rubato_status options_apply(const rubato_options *options, struct rb_config *config,
 				   struct rb_job *job)
 {
+	char bytes[24];
+
 	if (options == NULL)
 		return RUBATO_OK;
 	if (options->size_bytes < sizeof(rubato_options) || options->flags != 0)
@@ -19,6 +22,11 @@ static rubato_status options_apply(const rubato_options *options, struct rb_conf
 			       "options: start from RUBATO_OPTIONS_INIT (size %u, flags %u)",
 			       options->size_bytes, options->flags);
 	if (options->transport != NULL) {
+		if (strlen(options->transport) >= sizeof(config->transport.text))
+			return RB_FAIL(
+				RUBATO_ERR_ARGUMENT,
+				"RUBATO_TRANSPORT=%.64s: %zu characters, expected 15 at most",
+				options->transport, strlen(options->transport));
 		(void)snprintf(config->transport.text, sizeof(config->transport.text), "%s",
 			       options->transport);
 		config->source.transport = RB_CONFIG_OPTIONS;
@@ -28,8 +36,8 @@ static rubato_status options_apply(const rubato_options *options, struct rb_conf
 		config->source.timeout = RB_CONFIG_OPTIONS;
 	}
 	if (options->heap_bytes > 0) {
-		config->heap.number = options->heap_bytes;
-		config->source.heap = RB_CONFIG_OPTIONS;
+		(void)snprintf(bytes, sizeof(bytes), "%" PRIu64, options->heap_bytes);
+		RB_TRY(rb_config_set(config, "RUBATO_HEAP", bytes));
 	}
 	if (options->secret != NULL && job != NULL)
 		RB_TRY(rb_job_set_secret(job, options->secret, (size_t)options->secret_bytes));

@@ -589,22 +589,28 @@ static rubato_status endpoints_connect(struct opening *o)
 
 static rubato_status forced_read(struct rubato_comm *comm)
 {
+	const char *said = comm->config->algorithm.text;
+	bool named[RB_KIND_COUNT] = { false };
 	char text[256], *rest = text, *item;
 
 	for (uint32_t k = 0; k < RB_KIND_COUNT; k++)
 		comm->choices.forced[k] = -1;
-	(void)snprintf(text, sizeof(text), "%s", comm->config->algorithm.text);
-	while ((item = strsep(&rest, ",")) != NULL) {
+	(void)snprintf(text, sizeof(text), "%s", said);
+	while (said[0] != '\0' && (item = strsep(&rest, ",")) != NULL) {
 		char *name = strchr(item, '=');
+		enum rb_kind kind;
 
-		if (*item == '\0')
-			continue;
 		if (name == NULL)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT,
-				       "RUBATO_ALGORITHM=%s: expected operation=name",
-				       comm->config->algorithm.text);
+				       "RUBATO_ALGORITHM=%s: \"%s\": expected operation=name", said,
+				       item);
 		*name++ = '\0';
 		RB_TRY(rubato_set_algorithm(comm, item, name));
+		kind = rb_kind_find(item);
+		if (named[kind])
+			return RB_FAIL(RUBATO_ERR_ARGUMENT,
+				       "RUBATO_ALGORITHM=%s: %s is named twice", said, item);
+		named[kind] = true;
 	}
 	return RUBATO_OK;
 }

@@ -44,12 +44,15 @@ static rubato_status map(int memory, const struct rb_shm_layout *layout, uint8_t
 	void *base = mmap(NULL, layout->size_bytes, PROT_READ | PROT_WRITE,
 			  MAP_SHARED | MAP_NORESERVE, memory, 0);
 
-	if (base == MAP_FAILED)
+	if (base == MAP_FAILED) {
+		int why = errno;
+		bool limited = rb_limit_address_space().limit != UINT64_MAX;
+
 		return RB_FAIL(RUBATO_ERR_MEMORY,
-			       "shm: cannot map a segment of %.4g GiB: %s; raise it, or lower "
-			       "RUBATO_HEAP",
-			       (double)layout->size_bytes / (double)(1u << 30),
-			       RB_ERRNO_TEXT(errno));
+			       "shm: cannot map a segment of %.4g GiB: %s; lower RUBATO_HEAP%s",
+			       (double)layout->size_bytes / (double)(1u << 30), RB_ERRNO_TEXT(why),
+			       limited ? ", or raise that limit" : "");
+	}
 	*out = base;
 	return RUBATO_OK;
 }
