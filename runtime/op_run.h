@@ -20,6 +20,9 @@ RB_NODISCARD rubato_status rb_op_rooms(struct rubato_op *op);
 void rb_op_streams_ready(struct rubato_op *op);
 /* Of one that is helped: its plan is the one to carry out. */
 void rb_op_run(struct rubato_op *op);
+/* As rubato_wait, but until `deadline_ns`, unless that is 0; then timeout_ns is for the text. */
+RB_NODISCARD rubato_status rb_op_wait(struct rubato_op *op, uint64_t timeout_ns,
+				      uint64_t deadline_ns);
 void rb_op_cancel(struct rubato_op *op);
 /* A persistent collective that was just prepared: all ranks agree that it is the same one, and
  * tell each other where their buffers are, if that matters. Collective. */

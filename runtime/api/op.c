@@ -39,16 +39,35 @@ rubato_status rubato_test(rubato_op *op, bool *done)
 	return err;
 }
 
-rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
+/* `look`: it was not waited for. */
+static rubato_status unfinished_fail(struct rubato_op *op, rubato_status err, bool look,
+				     uint64_t timeout_ns)
+{
+	char name[96], absent[128] = "", way[RB_WAY_BYTES] = "", ahead[256] = "";
+	struct rb_engine *engine = &op->comm->engine;
+
+	(void)rb_signature_text(&op->signature, name, sizeof(name));
+	if (op->state == RB_OP_ENQUEUED) {
+		(void)snprintf(absent, sizeof(absent), " what is before it on its stream");
+	} else if (op->state == RB_OP_AWAITING) {
+		(void)op->comm->help->absent(op, absent, sizeof(absent));
+	} else if (rb_op_current(op)->active) {
+		(void)rb_run_absent(rb_op_current(op), absent, sizeof(absent));
+		(void)rb_run_way(engine, rb_op_current(op), way, sizeof(way));
+	}
+	if (!look)
+		(void)rb_unmatched_ahead(op->comm, NULL, ahead, sizeof(ahead));
+	return RB_FAIL(err, "%s is still in flight after %.3g s%s%s%s%s", name,
+		       (double)timeout_ns * 1e-9, absent[0] != '\0' ? ": waits for" : "", absent,
+		       way, ahead);
+}
+
+rubato_status rb_op_wait(struct rubato_op *op, uint64_t timeout_ns, uint64_t deadline_ns)
 {
 	bool look = timeout_ns == RUBATO_NO_WAIT;
-	struct rb_engine *engine;
+	struct rb_engine *engine = &op->comm->engine;
 	rubato_status err;
 
-	if (op == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wait: NULL");
-	engine = &op->comm->engine;
-	RB_TRY(rb_engine_ours(engine));
 	if (atomic_load_explicit(&op->over, memory_order_acquire))
 		return RUBATO_OK;
 	rb_engine_enter(engine);
@@ -59,36 +78,30 @@ rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
 		timeout_ns = op->comm->timeout_ns;
 	if (look)
 		err = rb_engine_look(engine, &op->done) ? RUBATO_OK : RUBATO_ERR_TIMEOUT;
+	else if (deadline_ns > 0)
+		err = rb_engine_wait(engine, &op->done, deadline_ns);
 	else
 		err = rb_engine_wait_for(engine, &op->done, timeout_ns);
 	if (err != RUBATO_OK && !look)
 		rb_unmatched_look(op->comm);
-	if (rb_engine_over(engine, &op->done)) {
+	if (rb_engine_over(engine, &op->done))
 		err = rb_op_result(op);
-	} else if (op->done) {
+	else if (op->done)
 		err = RB_FAIL(RUBATO_ERR_TIMEOUT,
 			      "its last messages have yet to leave after %.3g s",
 			      (double)timeout_ns * 1e-9);
-	} else {
-		char name[96], absent[128] = "", way[RB_WAY_BYTES] = "", ahead[256] = "";
-
-		(void)rb_signature_text(&op->signature, name, sizeof(name));
-		if (op->state == RB_OP_ENQUEUED) {
-			(void)snprintf(absent, sizeof(absent), " what is before it on its stream");
-		} else if (op->state == RB_OP_AWAITING) {
-			(void)op->comm->help->absent(op, absent, sizeof(absent));
-		} else if (rb_op_current(op)->active) {
-			(void)rb_run_absent(rb_op_current(op), absent, sizeof(absent));
-			(void)rb_run_way(engine, rb_op_current(op), way, sizeof(way));
-		}
-		if (!look)
-			(void)rb_unmatched_ahead(op->comm, NULL, ahead, sizeof(ahead));
-		err = RB_FAIL(err, "%s is still in flight after %.3g s%s%s%s%s", name,
-			      (double)timeout_ns * 1e-9, absent[0] != '\0' ? ": waits for" : "",
-			      absent, way, ahead);
-	}
+	else
+		err = unfinished_fail(op, err, look, timeout_ns);
 	rb_engine_leave(engine);
 	return err;
+}
+
+rubato_status rubato_wait(rubato_op *op, uint64_t timeout_ns)
+{
+	if (op == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "wait: NULL");
+	RB_TRY(rb_engine_ours(&op->comm->engine));
+	return rb_op_wait(op, timeout_ns, 0);
 }
 
 rubato_status rubato_cancel(rubato_op *op)

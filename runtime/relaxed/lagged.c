@@ -15,12 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hollow.h"
 #include "base/limits.h"
 #include "rubato_cuda.h"
 #include "runtime/call.h"
 #include "runtime/devices/device_copy.h"
 #include "runtime/devices/devices.h"
+#include "runtime/op_run.h"
 
 struct slot {
 	void *in, *out;
@@ -493,6 +495,7 @@ static rubato_status next_take(struct rubato_lagged *l, const void **result, uin
 			       uint64_t timeout_ns)
 {
 	struct slot *slot = slot_of(l, l->collected);
+	uint64_t deadline_ns;
 	bool done;
 
 	if (timeout_ns == RUBATO_NO_WAIT) {
@@ -502,8 +505,11 @@ static rubato_status next_take(struct rubato_lagged *l, const void **result, uin
 			return RUBATO_OK;
 		}
 	} else {
-		RB_TRY(rubato_wait(slot->data, timeout_ns));
-		RB_TRY(rubato_wait(slot->weight, timeout_ns));
+		if (timeout_ns == RUBATO_TIMEOUT_DEFAULT)
+			timeout_ns = l->comm->timeout_ns;
+		deadline_ns = rb_deadline(rb_engine_now(&l->comm->engine), timeout_ns);
+		RB_TRY(rb_op_wait(slot->data, timeout_ns, deadline_ns));
+		RB_TRY(rb_op_wait(slot->weight, timeout_ns, deadline_ns));
 	}
 	/* What cannot be divided is given up, or nothing that follows would ever be had. */
 	l->collected++;

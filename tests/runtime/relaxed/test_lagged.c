@@ -272,6 +272,44 @@ START_TEST(work_hides_the_allreduce)
 }
 END_TEST
 
+/* The vector and its weight are two operations, and one wait: *arg (0: how long it takes). */
+static rubato_status wait_main(rubato_comm *comm, void *arg)
+{
+	uint64_t *took_ns = arg, timeout_ns = *took_ns, begin_ns;
+	rubato_lagged *l;
+	const void *result;
+
+	RB_TRY(rubato_lagged_create(comm, 1, RUBATO_FLOAT32, RUBATO_SUM, 1, &l));
+	RB_TRY(rubato_barrier(comm));
+	RB_TRY(rubato_lagged_begin(l));
+	if (rubato_rank(comm) == 0) {
+		begin_ns = rubato_now(comm);
+		if (timeout_ns > 0) {
+			EXPECT(rubato_lagged_flush(l, &result, NULL, timeout_ns) ==
+			       RUBATO_ERR_TIMEOUT);
+			EXPECT(rubato_now(comm) - begin_ns == timeout_ns);
+		}
+		RB_TRY(rubato_lagged_flush(l, &result, NULL, 0));
+		*took_ns = rubato_now(comm) - begin_ns;
+	}
+	return rubato_lagged_free(l);
+}
+
+START_TEST(a_collection_waits_once)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	uint64_t took_ns = 0;
+
+	options.rank_count = 2;
+	options.costs.gap_ns = 1000; /* The weight comes behind the vector. */
+	ck_assert_int_eq(rubato_sim_run(&options, wait_main, &took_ns, &result), RUBATO_OK);
+	ck_assert_uint_gt(took_ns, 1);
+	took_ns--;
+	ck_assert_int_eq(rubato_sim_run(&options, wait_main, &took_ns, &result), RUBATO_OK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lagged");
@@ -283,6 +321,7 @@ int main(void)
 	tcase_add_test(tc, misuse_is_refused);
 	tcase_add_test(tc, weights_count_whatever_comes_with_them);
 	tcase_add_test(tc, work_hides_the_allreduce);
+	tcase_add_test(tc, a_collection_waits_once);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
 }
