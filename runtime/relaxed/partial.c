@@ -482,8 +482,7 @@ bool rb_partial_over(const struct rubato_partial *p)
 	return p->driver.over || rb_rounds_phase_of(p->machine) == RB_ROUNDS_OVER;
 }
 
-/* How the operation ended, unless it goes on. */
-static rubato_status end_check(const struct rubato_partial *p)
+rubato_status rb_partial_end_check(const struct rubato_partial *p)
 {
 	struct rb_engine *engine = &p->comm->engine;
 	const char *loss;
@@ -563,7 +562,7 @@ static __attribute__((noinline)) rubato_status commit_refuse(const struct rubato
 {
 	struct rb_rounds_view view = rb_rounds_view_of(p->machine);
 
-	RB_TRY(end_check(p));
+	RB_TRY(rb_partial_end_check(p));
 	if (view.left || view.draining)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial commit %llu: after %s",
 			       (unsigned long long)step,
@@ -606,7 +605,7 @@ static rubato_status merge(struct rubato_partial *p)
 	if (err != RUBATO_OK) /* What is pending is of no use, and rounds rely on it. */
 		rb_engine_poison(engine, err, rubato_error_text());
 	rb_partial_call(p, RB_ROUNDS_MERGED, NULL, 0, 0);
-	return err == RUBATO_OK ? RUBATO_OK : end_check(p);
+	return err == RUBATO_OK ? RUBATO_OK : rb_partial_end_check(p);
 }
 
 static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t weight,
@@ -625,7 +624,7 @@ static rubato_status commit(struct rubato_partial *p, uint64_t step, uint64_t we
 		rb_engine_enter(&p->comm->engine);
 		if (err != RUBATO_OK) /* What rounding has lost is lost. */
 			rb_engine_poison(&p->comm->engine, err, rubato_error_text());
-		RB_TRY(end_check(p));
+		RB_TRY(rb_partial_end_check(p));
 		begin_ns = rb_engine_now(&p->comm->engine); /* That took its time. */
 	}
 	if (p->clocks.work_since_ns > 0)
@@ -741,7 +740,7 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 	*slot = RB_ROUNDS_NO_SLOT;
 	for (;;) {
 		if (p->driver.over)
-			return end_check(p);
+			return rb_partial_end_check(p);
 		rb_partial_call(p, look ? RB_ROUNDS_LOOK : RB_ROUNDS_COLLECT, NULL, 0, *at_ns);
 		answer = rb_rounds_answer_of(p->machine);
 		switch (answer.offer) {
@@ -751,7 +750,7 @@ static rubato_status result_wait(struct rubato_partial *p, uint64_t timeout_ns, 
 		case RB_ROUNDS_ERA_OVER:
 			return RUBATO_OK;
 		case RB_ROUNDS_NO_MORE:
-			return end_check(p);
+			return rb_partial_end_check(p);
 		case RB_ROUNDS_NOTHING:
 			if (!is_loss_unheard(p))
 				return RUBATO_OK;
@@ -889,7 +888,7 @@ static rubato_status passive(rubato_partial *p, enum rb_rounds_call call, const 
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "partial %s: NULL", name);
 	RB_TRY(rb_engine_call(&p->comm->engine));
 	view = rb_rounds_view_of(p->machine);
-	err = end_check(p);
+	err = rb_partial_end_check(p);
 	if (err == RUBATO_OK && (view.draining || view.left))
 		err = RB_FAIL(RUBATO_ERR_ARGUMENT, "partial %s: after %s", name,
 			      view.left ? "leave" : "drain: collect until there is none first");

@@ -213,6 +213,8 @@ uint32_t rb_partial_free_contribution(const struct rubato_partial *p);
 uint32_t rb_partial_members_find(struct rubato_partial *p);
 /* Whether no round will complete here any more. */
 bool rb_partial_over(const struct rubato_partial *p);
+/* How the operation ended, unless it goes on. */
+RB_NODISCARD rubato_status rb_partial_end_check(const struct rubato_partial *p);
 
 /* ---- partial_recovery.c: under the lock ---- */
 

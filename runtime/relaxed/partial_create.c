@@ -724,9 +724,8 @@ static rubato_status drain_all(struct rubato_partial *p, uint64_t deadline_ns)
 	rb_partial_call(p, RB_ROUNDS_PART, NULL, 0, 0);
 	while (!rb_rounds_view_of(p->machine).parted && !rb_partial_over(p))
 		RB_TRY(changed_wait(p, deadline_ns));
-	return rb_partial_over(p)
-		       ? RB_FAIL(p->comm->engine.poison, "%s", p->comm->engine.poison_text)
-		       : RUBATO_OK;
+	/* It may be over before this rank has seen the loss itself: that is no OK. */
+	return rb_partial_end_check(p);
 }
 
 static void barrier_done(struct rb_engine *engine, struct rb_run *run)

@@ -1,0 +1,89 @@
+/* test_partial_ends.c -- relaxed operations that end otherwise than by being freed everywhere. */
+#include <pthread.h>
+#include <string.h>
+
+#include "runtime/relaxed/partial.h"
+#include "tests/check_main.h"
+#include "tests/expect.h"
+#include "tests/runtime/local.h"
+
+static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
+
+#define LOST 2u /* Rank that the others hold for lost, before their connections to it end. */
+#define TIMEOUT_NS 3000000000u
+
+static void lose(struct rubato_partial *p)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	struct rb_protocol_event event = { .kind = RB_PROTOCOL_PEER_LOST, .peer = LOST };
+
+	rb_engine_enter(engine);
+	p->driver.event(engine, &p->driver, &event);
+	rb_engine_leave(engine);
+}
+
+static rubato_status over(struct rubato_partial *p)
+{
+	struct rb_engine *engine = &p->comm->engine;
+	uint64_t until_ns = rb_engine_now(engine) + TIMEOUT_NS;
+	bool is_over = false;
+
+	while (!is_over) {
+		EXPECT(rb_engine_now(engine) < until_ns);
+		rb_engine_enter(engine);
+		(void)rb_engine_progress(engine);
+		is_over = rb_partial_over(p);
+		EXPECT(engine->poison == RUBATO_OK);
+		rb_engine_leave(engine);
+	}
+	return RUBATO_OK;
+}
+
+static rubato_status agreed_main(rubato_comm *comm, void *arg)
+{
+	pthread_barrier_t *barrier = arg;
+	rubato_partial *p;
+
+	RB_TRY(rubato_set_timeout(comm, TIMEOUT_NS));
+	RB_TRY(rubato_partial_create(comm, 4, RUBATO_FLOAT32, RUBATO_SUM, NULL, &p));
+	if (rubato_rank(comm) != LOST) {
+		lose(p);
+		RB_TRY(over(p));
+	}
+	(void)pthread_barrier_wait(barrier);
+	if (rubato_rank(comm) != LOST) {
+		uint64_t begin_ns = rubato_now(comm);
+
+		EXPECT(rubato_partial_free(p) == RUBATO_ERR_PEER);
+		EXPECT(strstr(rubato_error_text(), "rank 2 is lost") != NULL ||
+		       strstr(rubato_error_text(), " failed") != NULL);
+		EXPECT(rubato_now(comm) - begin_ns < TIMEOUT_NS / 2);
+	}
+	(void)pthread_barrier_wait(barrier);
+	return rubato_rank(comm) == LOST ? rubato_abort(comm) : RUBATO_OK;
+}
+
+START_TEST(what_survivors_agreed_on_is_no_success)
+{
+	rubato_status status[LOST + 1];
+	pthread_barrier_t barrier;
+
+	ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, LOST + 1), 0);
+	(void)!local_run(LOST + 1, shm, agreed_main, &barrier, status);
+	for (uint32_t r = 0; r < LOST; r++) /* finalize's: all that was expected was so. */
+		ck_assert_msg(status[r] == RUBATO_ERR_PEER, "rank %u: %s: %s", r,
+			      rubato_status_name(status[r]), rubato_error_text());
+	(void)pthread_barrier_destroy(&barrier);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("partial-ends");
+	TCase *tc = tcase_create("partial-ends");
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, what_survivors_agreed_on_is_no_success);
+	suite_add_tcase(suite, tc);
+	return check_suite(suite);
+}
