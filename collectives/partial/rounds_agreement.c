@@ -58,7 +58,12 @@ _Static_assert(sizeof(policies) / sizeof(policies[0]) == RUBATO_POLICY_COUNT, "a
 
 const struct rb_rounds_policy *rb_rounds_policy_of(const struct rb_rounds_config *config)
 {
-	return &policies[config->options.policy];
+	static const struct rb_rounds_policy unknown = { .need = need_one };
+
+	/* Memory is measured before the options are checked. */
+	return (unsigned)config->options.policy < RUBATO_POLICY_COUNT
+		       ? &policies[config->options.policy]
+		       : &unknown;
 }
 
 /* ---- What the round needs ---- */

@@ -11,9 +11,7 @@ static size_t part_bytes(size_t bytes)
 /* Only where it is asked: it is the largest part. */
 static size_t adaptive_bytes(const struct rb_rounds_config *config)
 {
-	bool known = (unsigned)config->options.policy < RUBATO_POLICY_COUNT; /* Not checked yet. */
-
-	return known && rb_rounds_policy_of(config)->learns
+	return rb_rounds_policy_of(config)->learns
 		       ? part_bytes(rb_adaptive_bytes(rb_rounds_member_count(config)))
 		       : 0;
 }

@@ -1,4 +1,6 @@
-/* test_partial_ends.c -- relaxed operations that end otherwise than by being freed everywhere. */
+/* test_partial_ends.c -- relaxed operations that end otherwise than by being freed everywhere, or
+ * never begin. */
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -77,6 +79,37 @@ START_TEST(what_survivors_agreed_on_is_no_success)
 }
 END_TEST
 
+/* Numbers that no enum has, as a wrong cast or a struct that was not filled leaves them. */
+START_TEST(unknown_numbers_are_refused)
+{
+	static const int numbers[] = { 12, 1000, 100000000, INT_MAX, -1, INT_MIN };
+	rubato_partial_options base = RUBATO_PARTIAL_OPTIONS_INIT;
+	rubato_comm *comm;
+
+	ck_assert_int_eq(rubato_init(&comm, NULL), RUBATO_OK);
+	for (uint32_t i = 0; i < 8 * sizeof(numbers) / sizeof(numbers[0]); i++) {
+		rubato_partial_options options = base;
+		rubato_type type = RUBATO_FLOAT32;
+		rubato_operator op = RUBATO_SUM;
+		int number = numbers[i / 8];
+		rubato_partial *p;
+		int *fields[] = { (int *)&options.policy,
+				  (int *)&options.rounds,
+				  (int *)&options.late,
+				  (int *)&options.collection,
+				  (int *)&options.normalise,
+				  (int *)&options.members,
+				  (int *)&type,
+				  (int *)&op };
+
+		*fields[i % 8] = number;
+		ck_assert_int_eq(rubato_partial_create(comm, 4, type, op, &options, &p),
+				 RUBATO_ERR_ARGUMENT);
+	}
+	ck_assert_int_eq(rubato_finalize(comm), RUBATO_OK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("partial-ends");
@@ -84,6 +117,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, what_survivors_agreed_on_is_no_success);
+	tcase_add_test(tc, unknown_numbers_are_refused);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
 }
