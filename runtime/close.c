@@ -96,6 +96,8 @@ static void operations_end(struct rubato_comm *comm)
 	}
 	if (comm->relaxed != NULL)
 		comm->relaxed->end(comm);
+	if (comm->lagged_end != NULL)
+		comm->lagged_end(comm);
 	if (comm->help != NULL)
 		comm->help->end(comm);
 	rb_engine_leave(&comm->engine);
@@ -133,7 +135,7 @@ static rubato_status all_end(struct rubato_comm *comm)
 rubato_status rubato_finalize(rubato_comm *comm)
 {
 	rubato_status err;
-	char text[256];
+	char text[RB_TEXT_BYTES];
 
 	if (comm == NULL)
 		return RUBATO_OK;

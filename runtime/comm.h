@@ -159,10 +159,12 @@ struct rubato_comm {
 	struct rubato_op *sends;    /* Blocking ones that are waited for. */
 	/* No number comes twice. */
 	uint64_t persistent_sequence, partial_sequence, message_sequence;
-	const struct rb_relaxed_ops *relaxed; /* NULL: none was ever made. */
-	struct rubato_partial *partials;      /* Theirs. */
-	const struct rb_help_ops *help;       /* NULL: none was ever made. */
-	struct rb_helper *helper;             /* Theirs. */
+	const struct rb_relaxed_ops *relaxed;         /* NULL: none was ever made. */
+	struct rubato_partial *partials;              /* Theirs. */
+	struct rubato_lagged *lagged;                 /* All that are not freed. */
+	void (*lagged_end)(struct rubato_comm *comm); /* NULL: none was ever made. */
+	const struct rb_help_ops *help;               /* NULL: none was ever made. */
+	struct rb_helper *helper;                     /* Theirs. */
 	bool closing;
 	bool staging_said;    /* The log has a line of it. */
 	bool sharing_refused; /* Some rank could not open others' device memory. */

@@ -106,7 +106,7 @@ static rubato_status job_refuse(const struct rb_job *job, uint64_t timeout_ns, r
 {
 	uint64_t deadline_ns = rb_deadline(rb_clock_ns(), timeout_ns);
 	struct rb_bootstrap *bootstrap;
-	char text[400];
+	char text[RB_TEXT_BYTES];
 
 	if (job->rank == 0) {
 		if (job->listener >= 0)
@@ -228,7 +228,7 @@ rubato_status rubato_init_oob(rubato_comm **comm, rubato_allgather_function allg
 	struct rb_bootstrap *bootstrap = NULL;
 	struct rb_config *config;
 	rubato_status err, opened = RUBATO_OK;
-	char text[400];
+	char text[RB_TEXT_BYTES];
 
 	if (comm == NULL || allgather == NULL || rank >= size)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "init: %s",

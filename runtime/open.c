@@ -888,7 +888,7 @@ static rubato_status open_failed(struct opening *o, rubato_status err, bool know
 {
 	struct rb_bootstrap *b = o->bootstrap;
 	uint32_t blames = blames_find(o);
-	char text[400];
+	char text[RB_TEXT_BYTES];
 
 	/* Closing may fail in its own ways; the first sentence counts. */
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());

@@ -202,7 +202,7 @@ static rubato_status rank_run(struct rb_sim_process *process, void *arg)
 	};
 	rubato_comm *comm;
 	rubato_status err, end;
-	char text[256];
+	char text[RB_TEXT_BYTES];
 
 	RB_TRY(bootstrap_new(s, process, &setup.bootstrap));
 	RB_TRY(rb_comm_open(&setup, &comm));

@@ -235,7 +235,7 @@ static rubato_status group_end(struct rb_bootstrap *b, bool good)
 {
 	struct group *g = (struct group *)b;
 	uint64_t size = FAILED;
-	char text[400];
+	char text[RB_TEXT_BYTES];
 
 	if (g->over)
 		return RUBATO_OK;

@@ -33,6 +33,7 @@ struct slot {
 
 struct rubato_lagged {
 	struct rubato_comm *comm;
+	struct rubato_lagged *next; /* Of the communicator's. */
 	uint64_t count;
 	rubato_type type;
 	rubato_operator op;
@@ -116,7 +117,7 @@ static rubato_status agree(const struct rubato_lagged *l, uint32_t lag, rubato_s
 	int64_t words[WORDS] = { mine, (int64_t)l->count, l->type, l->op, lag };
 	int64_t *all = malloc((size_t)n * sizeof(words));
 	rubato_status err;
-	char text[256];
+	char text[RB_TEXT_BYTES];
 
 	(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 	if (all == NULL)
@@ -175,6 +176,38 @@ static rubato_status device_find(struct rubato_lagged *l)
 				 "lagged: this communicator has no CUDA device: rubato_cuda_use");
 }
 
+/* ---- What finalize finds: its operations and vectors are the communicator's ---- */
+
+static void release(struct rubato_lagged *l)
+{
+	struct rubato_lagged **at = &l->comm->lagged;
+
+	while (*at != NULL && *at != l)
+		at = &(*at)->next;
+	if (*at == l)
+		*at = l->next;
+	rb_device_copy_fini(&l->copy);
+	if (l->device == NULL)
+		free(l->gradient);
+	free(l->slots);
+	free(l);
+}
+
+static void all_release(struct rubato_comm *comm)
+{
+	while (comm->lagged != NULL)
+		release(comm->lagged);
+}
+
+static void enlist(struct rubato_lagged *l)
+{
+	rb_engine_enter(&l->comm->engine);
+	l->next = l->comm->lagged;
+	l->comm->lagged = l;
+	l->comm->lagged_end = all_release;
+	rb_engine_leave(&l->comm->engine);
+}
+
 static rubato_status create(rubato_comm *comm, uint64_t count, rubato_type type, rubato_operator op,
 			    uint32_t lag, bool on_device, rubato_lagged **lagged)
 {
@@ -208,12 +241,13 @@ static rubato_status create(rubato_comm *comm, uint64_t count, rubato_type type,
 		err = slot_make(l, &l->slots[i]);
 	err = rb_notice_memory_outside(&comm->engine, err);
 	if (err != RUBATO_OK) {
-		char text[256];
+		char text[RB_TEXT_BYTES];
 
 		(void)snprintf(text, sizeof(text), "%s", rubato_error_text());
 		(void)rubato_lagged_free(l);
 		return RB_FAIL(err, "%s", text);
 	}
+	enlist(l);
 	*lagged = l;
 	return RUBATO_OK;
 }
@@ -252,8 +286,9 @@ static rubato_status flights_end(struct rubato_lagged *l)
 
 rubato_status rubato_lagged_free(rubato_lagged *l)
 {
+	struct rubato_comm *comm;
 	rubato_status err;
-	char text[256];
+	char text[RB_TEXT_BYTES];
 
 	if (l == NULL)
 		return RUBATO_OK;
@@ -270,16 +305,12 @@ rubato_status rubato_lagged_free(rubato_lagged *l)
 		vector_free(l, slot->in);
 		vector_free(l, slot->out);
 	}
-	if (l->device != NULL && l->gradient != NULL) {
+	if (l->device != NULL && l->gradient != NULL)
 		vector_free(l, l->gradient);
-		l->gradient = NULL;
-	}
-	rb_engine_enter(&l->comm->engine);
-	rb_device_copy_fini(&l->copy);
-	rb_engine_leave(&l->comm->engine);
-	free(l->gradient);
-	free(l->slots);
-	free(l);
+	comm = l->comm;
+	rb_engine_enter(&comm->engine);
+	release(l);
+	rb_engine_leave(&comm->engine);
 	return err == RUBATO_OK ? RUBATO_OK : RB_FAIL(err, "%s", text);
 }
 

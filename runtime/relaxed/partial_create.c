@@ -589,7 +589,7 @@ static rubato_status open_with_all(struct rubato_partial *p, uint64_t *all, enum
 {
 	struct rb_engine *engine = &p->comm->engine;
 	rubato_status err, mine;
-	char text[256];
+	char text[RB_TEXT_BYTES];
 
 	rb_engine_enter(engine);
 	mine = opened(p);
@@ -617,7 +617,7 @@ static rubato_status create(struct rubato_partial *p, uint64_t *words, uint64_t 
 {
 	struct rb_engine *engine = &p->comm->engine;
 	rubato_status err, mine;
-	char text[256];
+	char text[RB_TEXT_BYTES];
 
 	*fate = FATE_UNTOUCHED;
 	rb_engine_enter(engine);
@@ -814,7 +814,7 @@ rubato_status rubato_partial_free(rubato_partial *p)
 {
 	struct rb_engine *engine;
 	rubato_status err;
-	char text[256];
+	char text[RB_TEXT_BYTES];
 
 	if (p == NULL)
 		return RUBATO_OK;

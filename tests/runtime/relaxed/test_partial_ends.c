@@ -79,6 +79,64 @@ START_TEST(what_survivors_agreed_on_is_no_success)
 }
 END_TEST
 
+/* However long it is. */
+static bool told(rubato_status status)
+{
+	return status == RUBATO_ERR_TIMEOUT && strstr(rubato_error_text(), "the end") != NULL;
+}
+
+static rubato_status poisoned_main(rubato_comm *comm, void *arg)
+{
+	rubato_lagged *lagged;
+	rubato_partial *p;
+	char text[500];
+
+	(void)arg;
+	memset(text, '-', sizeof(text));
+	memcpy(text + sizeof(text) - 8, "the end", 8);
+	RB_TRY(rubato_partial_create(comm, 4, RUBATO_FLOAT32, RUBATO_SUM, NULL, &p));
+	RB_TRY(rubato_lagged_create(comm, 4, RUBATO_FLOAT32, RUBATO_SUM, 1, &lagged));
+	RB_TRY(rubato_lagged_begin(lagged));
+	rb_engine_enter(&comm->engine);
+	rb_engine_poison(&comm->engine, RUBATO_ERR_TIMEOUT, text);
+	rb_engine_leave(&comm->engine);
+	EXPECT(told(rubato_barrier(comm)));
+	EXPECT(told(rubato_lagged_begin(lagged)));
+	EXPECT(told(rubato_partial_free(p)));
+	EXPECT(told(rubato_finalize(comm)));
+	return RUBATO_OK;
+}
+
+START_TEST(errors_are_told_in_full)
+{
+	ck_assert_int_eq(local_run_raw(1, shm, poisoned_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
+/* For finalize to free: sanitizers see what it leaves. */
+static rubato_status forgotten_main(rubato_comm *comm, void *arg)
+{
+	const float gradient[4] = { 1, 2, 3, 4 };
+	rubato_lagged *first, *second;
+
+	(void)arg;
+	RB_TRY(rubato_lagged_create(comm, 4, RUBATO_FLOAT32, RUBATO_SUM, 1, &first));
+	RB_TRY(rubato_lagged_create(comm, 4, RUBATO_FLOAT32, RUBATO_AVG, 2, &second));
+	RB_TRY(rubato_lagged_accumulate(second, gradient, 1));
+	RB_TRY(rubato_lagged_begin(second));
+
+	EXPECT(comm->lagged != NULL);
+	RB_TRY(rubato_lagged_free(first));
+	RB_TRY(rubato_lagged_create(comm, 4, RUBATO_FLOAT32, RUBATO_SUM, 1, &first));
+	return RUBATO_OK;
+}
+
+START_TEST(lagged_ones_that_are_forgotten_are_freed)
+{
+	ck_assert_int_eq(local_run(2, shm, forgotten_main, NULL, NULL), RUBATO_OK);
+}
+END_TEST
+
 /* Numbers that no enum has, as a wrong cast or a struct that was not filled leaves them. */
 START_TEST(unknown_numbers_are_refused)
 {
@@ -118,6 +176,8 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, what_survivors_agreed_on_is_no_success);
 	tcase_add_test(tc, unknown_numbers_are_refused);
+	tcase_add_test(tc, errors_are_told_in_full);
+	tcase_add_test(tc, lagged_ones_that_are_forgotten_are_freed);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
 }
