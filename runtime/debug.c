@@ -1,6 +1,8 @@
 /* debug.c -- what the library does and why: dump, explain, statistics, forced algorithms. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -288,15 +290,43 @@ rubato_status rubato_get_stats(rubato_comm *comm, rubato_stats *stats)
 
 #define EARLY_LINES 64u
 
-static void line_write(void *arg, const char *text)
-{
-	int fd = *(const int *)arg;
-	char line[320];
-	int bytes = snprintf(line, sizeof(line), "%s\n", text);
+/* Written when the lock is free again: who reads it may be slow, or nobody. */
+struct lines {
+	char *text;
+	size_t used, room;
+};
 
-	if (bytes > (int)sizeof(line) - 1)
-		bytes = (int)sizeof(line) - 1;
-	(void)!write(fd, line, (size_t)bytes);
+static void line_keep(void *arg, const char *text)
+{
+	struct lines *lines = arg;
+	size_t bytes = strlen(text);
+
+	if (lines->used + bytes + 1 > lines->room) {
+		size_t room = 2 * lines->room + bytes + 4096;
+		char *more = realloc(lines->text, room);
+
+		if (more == NULL)
+			return;
+		lines->text = more;
+		lines->room = room;
+	}
+	memcpy(lines->text + lines->used, text, bytes);
+	lines->text[lines->used + bytes] = '\n';
+	lines->used += bytes + 1;
+}
+
+static void lines_write(const struct lines *lines, int fd)
+{
+	size_t at = 0;
+
+	while (at < lines->used) {
+		ssize_t put = write(fd, lines->text + at, lines->used - at);
+
+		if (put > 0)
+			at += (size_t)put;
+		else if (put == 0 || errno != EINTR)
+			return;
+	}
 }
 
 /* " in device out host, 131072 bytes staged": of what does not lie in the host's memory. */
@@ -311,7 +341,7 @@ static const char *kinds_text(const struct rb_plan *plan, char *text, size_t tex
 	return text;
 }
 
-static void run_dump(const struct rb_engine *engine, const struct rb_run *run, int fd)
+static void run_dump(const struct rb_engine *engine, const struct rb_run *run, struct lines *lines)
 {
 	const struct rb_schedule *schedule = &run->plan->schedule;
 	char name[96], absent[96], kinds[64], line[320];
@@ -324,11 +354,11 @@ static void run_dump(const struct rb_engine *engine, const struct rb_run *run, i
 		       complete, schedule->step_count, (unsigned long long)run->tag.call,
 		       (unsigned long long)run->tag.step, absent[0] != '\0' ? absent : " none",
 		       kinds_text(run->plan, kinds, sizeof(kinds)));
-	line_write(&fd, line);
+	line_keep(lines, line);
 }
 
 /* They are at no transport. */
-static void put_off_dump(const struct rubato_comm *comm, int fd)
+static void put_off_dump(const struct rubato_comm *comm, struct lines *lines)
 {
 	char name[96], line[320];
 
@@ -338,12 +368,12 @@ static void put_off_dump(const struct rubato_comm *comm, int fd)
 		(void)snprintf(line, sizeof(line), "r%u recv from %u tag %u put off: %s",
 			       comm->engine.rank, op->root, op->user_tag,
 			       rb_signature_text(&op->signature, name, sizeof(name)));
-		line_write(&fd, line);
+		line_keep(lines, line);
 	}
 }
 
 /* They have no run yet. */
-static void enqueued_dump(const struct rubato_comm *comm, int fd)
+static void enqueued_dump(const struct rubato_comm *comm, struct lines *lines)
 {
 	char name[96], line[320];
 
@@ -351,13 +381,13 @@ static void enqueued_dump(const struct rubato_comm *comm, int fd)
 		(void)snprintf(line, sizeof(line), "r%u enqueued %s waits for its stream",
 			       comm->engine.rank,
 			       rb_signature_text(&op->signature, name, sizeof(name)));
-		line_write(&fd, line);
+		line_keep(lines, line);
 	}
 }
 
 struct early {
 	uint32_t rank, count;
-	int fd;
+	struct lines *lines;
 };
 
 static bool early_line(void *arg, uint32_t peer, struct rb_tag tag,
@@ -371,14 +401,14 @@ static bool early_line(void *arg, uint32_t peer, struct rb_tag tag,
 	(void)snprintf(line, sizeof(line), "r%u early from %u tag %llx:%llx: %s", early->rank, peer,
 		       (unsigned long long)tag.call, (unsigned long long)tag.step,
 		       rb_signature_text(signature, name, sizeof(name)));
-	line_write(&early->fd, line);
+	line_keep(early->lines, line);
 	return false;
 }
 
 /* What has come and has no receive yet. */
-static void early_dump(const struct rb_engine *engine, int fd)
+static void early_dump(const struct rb_engine *engine, struct lines *lines)
 {
-	struct early early = { .rank = engine->rank, .fd = fd };
+	struct early early = { .rank = engine->rank, .lines = lines };
 	char line[96];
 
 	for (uint32_t i = 0; i < engine->endpoint_count; i++)
@@ -388,14 +418,15 @@ static void early_dump(const struct rb_engine *engine, int fd)
 		return;
 	(void)snprintf(line, sizeof(line), "r%u early: %u more", engine->rank,
 		       early.count - EARLY_LINES);
-	line_write(&fd, line);
+	line_keep(lines, line);
 }
 
 void rubato_dump(rubato_comm *comm, int fd)
 {
 	static const char *const who[] = { "nobody", "waiter", "background" };
+	struct lines lines = { .text = NULL };
 	struct rb_engine *engine;
-	char line[300];
+	char line[300 + RB_TEXT_BYTES];
 
 	if (comm == NULL)
 		return;
@@ -407,19 +438,21 @@ void rubato_dump(rubato_comm *comm, int fd)
 		       engine->rank, engine->rank_count, (unsigned long long)engine->operations,
 		       engine->in_flight, who[engine->driving], engine->waiters,
 		       engine->poison != RUBATO_OK ? engine->poison_text : "none");
-	line_write(&fd, line);
+	line_keep(&lines, line);
 	for (const struct rb_run *run = engine->runs; run != NULL; run = run->next)
-		run_dump(engine, run, fd);
+		run_dump(engine, run, &lines);
 	if (comm->relaxed != NULL)
-		comm->relaxed->dump(comm, line_write, &fd);
+		comm->relaxed->dump(comm, line_keep, &lines);
 	if (comm->help != NULL)
-		comm->help->dump(comm, line_write, &fd);
-	put_off_dump(comm, fd);
-	enqueued_dump(comm, fd);
-	early_dump(engine, fd);
+		comm->help->dump(comm, line_keep, &lines);
+	put_off_dump(comm, &lines);
+	enqueued_dump(comm, &lines);
+	early_dump(engine, &lines);
 	for (uint32_t i = 0; i < engine->endpoint_count; i++)
-		engine->endpoints[i]->ops->dump(engine->endpoints[i], line_write, &fd);
+		engine->endpoints[i]->ops->dump(engine->endpoints[i], line_keep, &lines);
 	rb_engine_leave(engine);
+	lines_write(&lines, fd);
+	free(lines.text);
 }
 
 const char *rubato_operation_name(uint32_t index)
