@@ -78,9 +78,14 @@ static rubato_status choice_get(struct rubato_op *op)
 	return RUBATO_OK;
 }
 
-static bool mapped_fits(const struct rb_op_scratch *s, uint64_t bytes, uint64_t room)
+static bool mapped_fits(const struct rubato_op *op, uint64_t bytes, uint64_t room)
 {
-	return s->memory != NULL && s->room == room && s->memory->size_bytes >= bytes + room;
+	const struct rb_op_scratch *s = &op->scratch;
+	bool solid =
+		(op->in != NULL || op->out != NULL) && !rb_hollow(op->in) && !rb_hollow(op->out);
+
+	return s->memory != NULL && s->room == room && s->memory->size_bytes >= bytes + room &&
+	       !(solid && rb_hollow(s->memory->base));
 }
 
 /* Without room a rank does not go ahead: it does not matter to others. */
@@ -93,16 +98,17 @@ static rubato_status mapped_prepare(struct rubato_op *op, uint64_t bytes)
 	uint64_t room = ahead ? 2 * RB_AHEAD_ROOM : s->room;
 	struct rb_memory *memory = NULL;
 
-	if (mapped_fits(s, bytes, room))
+	if (mapped_fits(op, bytes, room))
 		return RUBATO_OK;
-	if (room > 0 && rb_memory_alloc(memories, bytes + room, &memory) != RUBATO_OK) {
+	if (room > 0 &&
+	    rb_memory_alloc_for(memories, bytes + room, op->in, op->out, &memory) != RUBATO_OK) {
 		s->cramped = true;
 		room = 0;
-		if (mapped_fits(s, bytes, room))
+		if (mapped_fits(op, bytes, room))
 			return RUBATO_OK;
 	}
 	if (room == 0)
-		RB_TRY(rb_memory_alloc(memories, bytes, &memory));
+		RB_TRY(rb_memory_alloc_for(memories, bytes, op->in, op->out, &memory));
 	/* A slower rank may still read it in the call before: it goes after the next exchange.
 	 * Unless there was none since it came: then no rank knows it. */
 	if (s->retired != NULL && s->memory != NULL)

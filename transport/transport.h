@@ -152,6 +152,8 @@ struct rb_endpoint {
 	/* Set by who opened it once operations have failed: peers that have not heard of that may
 	 * still read what it allocated, so region_drop leaves that as it is until close. */
 	bool failed;
+	/* Set around region_alloc: memory that is there is wanted, also in a hollow simulation. */
+	bool solid;
 	/* Set before close(abort), for the peers: over whom, + 1 (0: nobody), and what else there
 	 * is to say (RB_LAST_WORDS_BYTES; NULL: nothing). */
 	uint32_t blames;

@@ -292,13 +292,16 @@ rubato_status rb_converted_prepare(struct rb_converted *c, struct rb_memories *m
 	RB_TRY(rb_run_init(&c->run, c->there));
 	if (feedback)
 		RB_TRY(rb_converted_residual(c, in_units));
-	if (c->memory != NULL && c->memory->size_bytes < in_units * unit_bytes) {
+	bool hollow = rb_hollow(c->in) || rb_hollow(c->out);
+
+	if (c->memory != NULL && (c->memory->size_bytes < in_units * unit_bytes ||
+				  rb_hollow(c->memory->base) != hollow)) {
 		rb_memory_drop(memories, c->memory);
 		c->memory = NULL;
 	}
-	return c->memory != NULL
-		       ? RUBATO_OK
-		       : rb_memory_alloc(memories, (size_t)(in_units * unit_bytes), &c->memory);
+	return c->memory != NULL ? RUBATO_OK
+				 : rb_memory_alloc_for(memories, (size_t)(in_units * unit_bytes),
+						       c->in, c->out, &c->memory);
 }
 
 /* How many are converted, each by itself: one where units lie as the caller's values do. */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/hollow.h"
 #include "collectives/schedule.h"
 
 static void regions_drop(struct rb_memories *memories, struct rb_memory *memory)
@@ -52,6 +53,18 @@ rubato_status rb_memory_alloc(struct rb_memories *memories, size_t size_bytes,
 	}
 	*out = memory_link(memories, memory);
 	return RUBATO_OK;
+}
+
+rubato_status rb_memory_alloc_for(struct rb_memories *memories, size_t size_bytes, const void *in,
+				  const void *out_buffer, struct rb_memory **out)
+{
+	struct rb_endpoint *first = memories->engine->endpoints[0];
+	rubato_status err;
+
+	first->solid = !rb_hollow(in) && !rb_hollow(out_buffer);
+	err = rb_memory_alloc(memories, size_bytes, out);
+	first->solid = false;
+	return err;
 }
 
 static enum rb_memory_kind kind_of(const struct rb_engine *engine, const void *base)

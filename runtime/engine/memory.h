@@ -27,6 +27,11 @@ struct rb_memories { /* Of a communicator. */
 
 RB_NODISCARD rubato_status rb_memory_alloc(struct rb_memories *memories, size_t size_bytes,
 					   struct rb_memory **out);
+/* Of the library's own, for an operation on these: where a simulation is hollow it is there if they
+ * are. */
+RB_NODISCARD rubato_status rb_memory_alloc_for(struct rb_memories *memories, size_t size_bytes,
+					       const void *in, const void *out_buffer,
+					       struct rb_memory **out);
 RB_NODISCARD rubato_status rb_memory_add(struct rb_memories *memories, void *base,
 					 size_t size_bytes, struct rb_memory **out);
 void rb_memory_drop(struct rb_memories *memories, struct rb_memory *memory);

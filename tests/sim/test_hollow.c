@@ -205,6 +205,63 @@ START_TEST(what_is_refused)
 }
 END_TEST
 
+/* What is there is sent and reduced as ever, also between calls on what is not, which leave the
+ * library's own memory as they like it. */
+static rubato_status mixed_rank(rubato_comm *comm, void *arg)
+{
+	static const uint64_t counts[] = { 1, 100, 900, 6000 };
+	const uint64_t most = 6000;
+	uint32_t n = rubato_size(comm);
+	float *values = malloc((1 + n) * most * sizeof(*values)), *out = values + most;
+	void *nowhere = rubato_sim_hollow(comm, 2 * n * most * sizeof(*values));
+	rubato_status err = RUBATO_OK;
+
+	(void)arg;
+	ck_assert_ptr_nonnull(values);
+	ck_assert_ptr_nonnull(nowhere);
+	for (uint32_t i = 0; i < 48 && err == RUBATO_OK; i++) {
+		uint64_t count = counts[i / 2 % 4], last = i / 24 % 2 == 0 ? count : n * count;
+		float want = i / 24 % 2 == 0 ? (float)n : 1;
+		bool hollow = i % 2 == 0;
+
+		err = rubato_set_wire(comm, (rubato_wire)(i / 8 % 3), false);
+		for (uint64_t k = 0; k < count; k++)
+			values[k] = 1;
+		out[0] = out[last - 1] = 0;
+		if (err == RUBATO_OK && i / 24 % 2 == 0)
+			err = rubato_allreduce(comm, hollow ? nowhere : values,
+					       hollow ? nowhere : out, count, RUBATO_FLOAT32,
+					       RUBATO_SUM);
+		else if (err == RUBATO_OK)
+			err = rubato_allgather(comm, hollow ? nowhere : values,
+					       hollow ? nowhere : out, count, RUBATO_FLOAT32);
+		if (err == RUBATO_OK && !hollow)
+			ck_assert_msg(out[0] == want && out[last - 1] == want,
+				      "%u ranks, call %u: %g and %g, not %g", n, i, (double)out[0],
+				      (double)out[last - 1], (double)want);
+	}
+	free(values);
+	return err;
+}
+
+START_TEST(what_is_there_moves)
+{
+	for (uint32_t n = 2; n <= 11; n += 4) {
+		for (uint32_t per_node = 0; per_node <= 4; per_node += 4) {
+			rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+			rubato_sim_result result;
+
+			options.rank_count = n;
+			options.ranks_per_node = per_node;
+			options.hollow = 1;
+			ck_assert_msg(rubato_sim_run(&options, mixed_rank, NULL, &result) ==
+					      RUBATO_OK,
+				      "%u ranks: %s", n, rubato_error_text());
+		}
+	}
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("hollow");
@@ -212,5 +269,6 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, the_same_events, 0, sizeof(rows) / sizeof(rows[0]));
 	tcase_add_test(tc, what_is_refused);
+	tcase_add_test(tc, what_is_there_moves);
 	return check_main("hollow", tc);
 }

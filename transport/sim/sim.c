@@ -268,7 +268,7 @@ void *rb_sim_hollow(struct rb_endpoint *ep, size_t bytes)
 static rubato_status sim_region_alloc(struct rb_endpoint *ep, size_t size_bytes,
 				      struct rb_region **out)
 {
-	bool hollow = endpoint_of(ep)->process->cluster->options.hollow != 0;
+	bool hollow = endpoint_of(ep)->process->cluster->options.hollow != 0 && !ep->solid;
 	uint8_t *memory;
 	void *base;
 	rubato_status err;
