@@ -314,6 +314,8 @@ class Usage(unittest.TestCase):
             (["allreduce", "-b", "-8"], "-b takes a size"),
             (["allreduce", "-b", "17179869184G"], "-b takes a size"),
             (["allreduce", "-b", "1M", "-e", "8"], "-e is less than -b"),
+            (["allreduce", "-e", "18446744073709551615"], "-e takes at most"),
+            (["allgatherv", "-b", "8", "-e", "9223372036854775808"], "-e takes at most"),
             (["allreduce", "-i", "8", "-f", "2"], "-i or -f"),
             (["allreduce", "-f", "1"], "-f takes a number from 2"),
             (["allreduce", "-d", "float8"],

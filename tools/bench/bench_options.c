@@ -51,12 +51,18 @@ static void wire_fit(const struct bench_options *options)
 			option_fail(BENCH, "--wire is of sums and averages: -o sum or avg");
 }
 
+/* Buffers may be twice as long, and whole pages: no sum of theirs must wrap around. */
+#define SIZE_MOST (UINT64_MAX / 4)
+
 static void options_fit(struct bench_options *options, enum bench_like like)
 {
 	wire_fit(options);
 	if (options->sizes.end_bytes < options->sizes.begin_bytes)
 		option_fail(BENCH, "%s",
 			    like == LIKE_OSU ? "-m: MAX is less than MIN" : "-e is less than -b");
+	if (options->sizes.end_bytes > SIZE_MOST)
+		option_fail(BENCH, "%s takes at most %llu bytes", like == LIKE_OSU ? "-m" : "-e",
+			    (unsigned long long)SIZE_MOST);
 	if (options->step_bytes > 0 && options->factor > 0)
 		option_fail(BENCH, "-i or -f, not both");
 	if (options->factor == 0 && options->step_bytes == 0 && like == LIKE_NCCL_TESTS)
