@@ -96,6 +96,26 @@ class Suite(unittest.TestCase):
         self.assertEqual(len(self.calls()), 3 + 2)
         self.assertEqual((self.out / "cells/allreduce-1-plain.json").read_bytes(), before)
 
+    def test_a_damaged_cell_is_measured_again(self):
+        words = ["--ops", "allreduce", "--ranks", "1,2"]
+        self.suite(*words)
+        cells = self.out / "cells"
+        good = (cells / "allreduce-1-plain.json").read_text()
+        for damage in "", good[:100], "{}", "[1]", good.replace('"time_us"', '"time"'):
+            with self.subTest(damage[:9]):
+                (cells / "allreduce-1-plain.json").write_text(damage)
+                got = run(BENCH, "--suite", self.out, "--bench", self.fake, "--end", 512, *words)
+                self.assertEqual(got.returncode, 0, got.stderr)
+                self.assertEqual(got.stderr.decode().count("\n"), 1)
+                self.assertIn("allreduce-1-plain.json is damaged: it is measured again",
+                              got.stderr.decode())
+                self.assertEqual(got.stdout.decode().count("is there"), 3)
+                self.assertEqual((cells / "allreduce-1-plain.json").read_text(), good)
+        (cells / "of-another-grid.json").write_text("")
+        got = run(BENCH, "--suite", self.out, "--bench", self.fake, "--end", 512, *words)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertIn("of-another-grid.json is damaged: it is left out", got.stderr.decode())
+
     def test_sizes_of_other_iterations_run_apart(self):
         self.suite("--ops", "allgather", "--ranks", 1, "--end", 1 << 20)
         self.assertEqual([call.split()[4:8:2] + call.split()[11:13] for call in self.calls()],
@@ -115,8 +135,15 @@ class Suite(unittest.TestCase):
         self.assertIn("stroke-dasharray", (self.out / "sendrecv-2.svg").read_text())
 
     def test_usage(self):
-        for words in [], ["--nonsense"], [self.out, "--factor", 1]:
-            self.assertEqual(run(BENCH, "--suite", *words).returncode, 2)
+        (self.root / "file").touch()
+        for words in ([], ["--nonsense"], [self.out, "--factor", 1], [self.out, "--end", 4],
+                      [self.out, "--ranks", "2,x"], [self.out, "--ranks", ""],
+                      [self.out, "--ranks", 0], [self.out, "--iterations", -1],
+                      [self.root / "file"], [self.root / "file" / "below"]):
+            with self.subTest(words):
+                got = run(BENCH, "--suite", *words)
+                self.assertEqual(got.returncode, 2, got.stderr)
+                self.assertEqual(got.stderr.count(b"\n"), 1, got.stderr)
         self.assertIn(b"usage: rubato-bench --suite", run(BENCH, "--suite", "--help").stdout)
 
 
