@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "programs/results.h"
 #include "trainer/base/agree.h"
 #include "trainer/base/npy.h"
 #include "trainer/eval_model.h"
@@ -78,7 +79,7 @@ static json_t *summary_object(const struct tr_run *run, const struct result *r,
 
 	return json_pack(
 		"{s:s,s:i,s:I,s:f,s:f,s:f,s:o,s:I,s:o,s:o,s:I,s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:f,s:s,"
-		"s:o,s:s,s:i,s:I,s:I,s:I,s:i,s:f,s:b,s:o,s:o,s:o,s:o,s:o}",
+		"s:o,s:s,s:i,s:I,s:o,s:I,s:i,s:f,s:b,s:o,s:o,s:o,s:o,s:o}",
 		"algorithm", o->rule->name, "ranks", (int)run->rank_count, "samples",
 		(json_int_t)r->totals.samples, "seconds", run->seconds, "samples_per_second",
 		samples_per_second(run, r), "idle_fraction", busy < 1.0 ? 1.0 - busy : 0.0,
@@ -95,7 +96,7 @@ static json_t *summary_object(const struct tr_run *run, const struct result *r,
 		"communication_seconds", r->totals.communication_seconds / ranks, "model",
 		tr_model_names[run->model.kind], "data", data == NULL ? json_null() : data,
 		"compute", run->ops->name, "batch", (int)o->batch, "steps",
-		(json_int_t)run->rate.step_count, "seed", (json_int_t)o->seed, "parameters",
+		(json_int_t)run->rate.step_count, "seed", results_whole(o->seed), "parameters",
 		(json_int_t)run->model.parameter_count, "buckets", (int)run->ctx.cut.count,
 		"hidden_fraction", (double)counts->buckets_hidden / buckets, "simulated",
 		o->simulate, "tokens",
@@ -158,6 +159,8 @@ static rubato_status test_each_snapshot(struct tr_run *run, uint32_t snapshot_co
 		TR_TRY(tr_eval_model_show(&run->ctx, snapshot));
 		TR_TRY(tr_run_evaluate(run, &run->data->test, run->data->test.rows, "tests",
 				       &test));
+		if (!isfinite(test.loss))
+			return tr_run_diverged(run, true);
 		if (run->rank == 0) {
 			tr_line_add_test(&snapshot->line, &test);
 			err = tr_metrics_line(&run->metrics, &snapshot->line, run->error);
@@ -233,6 +236,8 @@ rubato_status tr_run_conclude(struct tr_run *run)
 		TR_TRY(tr_run_evaluate(run, &run->data->train, r.final_rows, "final loss",
 				       &r.train));
 	tr_progress_close(&run->progress);
+	if (!isfinite(r.train.loss) || !isfinite(r.test.loss)) /* By the last update. */
+		return tr_run_diverged(run, true);
 	TR_TRY(write_results(run, &r));
 	if (run->rank == 0)
 		print_result(run, &r);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "trainer/base/agree.h"
@@ -60,9 +61,13 @@ static rubato_status check_save(struct tr_run *run)
 {
 	const char *path = run->options->save, *slash;
 	char folder[TR_PATH_BYTES] = ".";
+	struct stat there;
 
 	if (path == NULL || run->rank != 0)
 		return RUBATO_OK;
+	if (stat(path, &there) == 0 && S_ISDIR(there.st_mode))
+		return tr_fail(run->error, RUBATO_ERR_SYSTEM, "--save %s: %s", path,
+			       strerror(EISDIR));
 	slash = strrchr(path, '/');
 	if (slash != NULL)
 		snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path + 1), path);

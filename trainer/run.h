@@ -77,6 +77,11 @@ rubato_status tr_run_write_out(struct tr_run *run, const char *name); /* To --ou
 rubato_status tr_run_open_device(struct tr_run *run);
 void tr_run_close_device(struct tr_run *run); /* The last. */
 
+/* ---- train.c ---- */
+
+/* The error of a loss that is not finite; `shared`: all ranks have come to know of it together. */
+rubato_status tr_run_diverged(struct tr_run *run, bool shared);
+
 /* ---- scores.c ---- */
 
 struct tr_answers tr_answers_of(const struct tr_batch_buffers *batch);

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "programs/results.h"
 #include "trainer/base/agree.h"
 #include "trainer/records/metrics.h"
 
@@ -49,7 +50,7 @@ static json_t *settings_object(const struct tr_options *o, const struct tr_model
 		json_pack("{s:o,s:o,s:o,s:o,s:o,s:b,s:s,s:f,s:f,s:f,s:o,s:o}", "rows",
 			  whole(shuffle->row_count), "batch", whole(o->batch), "steps",
 			  whole(rate->step_count), "epoch_steps", whole(shuffle->epoch_steps),
-			  "seed", whole(o->seed), "shuffle", !o->no_shuffle, "optimizer",
+			  "seed", results_whole(o->seed), "shuffle", !o->no_shuffle, "optimizer",
 			  tr_optimizer_names[o->optimizer], "momentum", o->momentum, "weight_decay",
 			  o->weight_decay, "clip", o->clip, "rate", rate_object(rate), "rule",
 			  tr_rule_options_json(o->rule, o->own));

@@ -41,7 +41,9 @@ rubato_status tr_simulate(const struct tr_options *options, struct tr_error *err
 	TR_TRY(tr_load_data(options, &s.data, error));
 	world.stack_bytes = STACK_BYTES;
 	err = rubato_sim_run(&world, rank_main, &s, &result);
-	if (err && !s.failed)
+	if (err == RUBATO_ERR_ARGUMENT && !s.failed) /* Before any rank: of the options. */
+		err = tr_refuse(error, "--simulate: %s", rubato_error_text());
+	else if (err && !s.failed)
 		err = tr_check(error, err, "simulation");
 	tr_data_close(&s.data);
 	return err;

@@ -42,7 +42,7 @@ static struct tr_metrics_line make_line(struct tr_run *run, double seconds,
 	return line;
 }
 
-static rubato_status diverged(struct tr_run *run, bool shared)
+rubato_status tr_run_diverged(struct tr_run *run, bool shared)
 {
 	tr_fail(run->error, RUBATO_ERR_ARGUMENT,
 		"the loss is not finite after step %llu: the training diverged (a smaller --lr may "
@@ -64,7 +64,7 @@ static rubato_status report_together(struct tr_run *run, double seconds, bool wi
 
 	TR_TRY(tr_run_add_up(run, &sum));
 	if (!isfinite(sum.loss))
-		return diverged(run, true);
+		return tr_run_diverged(run, true);
 	line = make_line(run, seconds, &sum);
 	if (with_test) {
 		rubato_status err = tr_eval_model_begin(&run->ctx, &kept);
@@ -74,6 +74,8 @@ static rubato_status report_together(struct tr_run *run, double seconds, bool wi
 					      &test);
 		tr_eval_model_end(&run->ctx, kept);
 		TR_TRY(err);
+		if (!isfinite(test.loss))
+			return tr_run_diverged(run, true);
 		tr_line_add_test(&line, &test);
 	}
 	return tr_agree(run->comm,
@@ -90,7 +92,7 @@ static rubato_status report_alone(struct tr_run *run, double seconds, bool with_
 
 	TR_TRY(tr_run_totals(run, &mine));
 	if (!isfinite(mine.loss))
-		return diverged(run, false);
+		return tr_run_diverged(run, false);
 	TR_TRY(tr_totals_send(run->channel, &mine, run->error));
 	if (run->rank != 0)
 		return RUBATO_OK;

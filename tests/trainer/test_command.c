@@ -42,6 +42,8 @@ static void setup(void)
 
 #define RUN "--data npy:data --model logistic --batch 2 --quiet "
 
+#define LAST_IS_TOO_FAR "--data synthetic:256x16 --batch 4 --quiet --momentum 0 --lr 1e6 --steps 2 "
+
 static const struct {
 	const char *line;
 	int status;
@@ -185,6 +187,8 @@ static const struct {
 	{ RUN "--steps 2 --save none/w.npy --out out", 1, "No such file" },
 	{ RUN "--steps 2 --save none/w.npy --out out --ranks 2", 1, "No such file" },
 	{ RUN "--steps 2 --out none/out --save w.npy", 1, "No such file" },
+	{ RUN "--steps 2 --save data --out out", 1, "--save data: Is a directory" },
+	{ RUN "--simulate --ranks 2 --cache 1G", 2, "memory_bandwidth" },
 	{ RUN "--steps 2 --out wrong.npy --save w.npy", 1, "directory" },
 	{ "--data npy:flat --model cnn --batch 2 --out out", 2, "square" },
 	{ "--data npy:flat --model resnet20 --batch 2 --out out --ranks 2", 2, "square" },
@@ -194,6 +198,9 @@ static const struct {
 	{ "--data npy:data --augment --batch 2 --out out", 2, "--augment" },
 	{ "--data synthetic:64x8 --model cnn --batch 2 --out out", 2, "8 x 1 x 1" },
 	{ RUN "--lr 100 --weight-decay 1000 --steps 90 --save w.npy --ranks 2", 1, "diverged" },
+	/* By the last update of all. */
+	{ LAST_IS_TOO_FAR "--save w.npy", 1, "diverged" },
+	{ LAST_IS_TOO_FAR "--final-rows 0 --ranks 2 --batch 2", 1, "diverged" },
 };
 #define BAD_COUNT ((int)(sizeof(bad) / sizeof(bad[0])))
 
@@ -277,6 +284,45 @@ START_TEST(out_holds_whole_documents)
 		free(text);
 	}
 	ck_assert_uint_eq(folder_count("."), 5); /* data, flat, wrong.npy, out, w.npy. */
+}
+END_TEST
+
+/* A disk that is full in the middle of a line: a file that may not grow past it stands for it. */
+START_TEST(metrics_have_whole_lines_on_a_full_disk)
+{
+	struct outcome got;
+	size_t size_bytes;
+	char script[512], *text;
+	const char *argv[] = { "/bin/sh", "-c", script, NULL };
+
+	snprintf(script, sizeof(script),
+		 "mkdir out && ln -s /dev/null out/events.out.tfevents.rubato && "
+		 "trap '' XFSZ && ulimit -f 4 && exec %s " RUN
+		 "--simulate --ranks 1 --steps 40 --report-every 1 --no-report --out out",
+		 train[0]);
+	process_run(argv, &got);
+	ck_assert_int_eq(got.status, 1);
+	ck_assert_msg(strstr(got.err, "metrics.jsonl: File too large") != NULL, "%s", got.err);
+	text = file_read("out/metrics.jsonl", &size_bytes);
+	ck_assert_ptr_nonnull(text);
+	ck_assert_uint_gt(size_bytes, 0);
+	ck_assert_int_eq(text[size_bytes - 1], '\n');
+	free(text);
+}
+END_TEST
+
+/* JSON's integers of this library end before: nothing of it may look like another seed. */
+START_TEST(the_largest_seed_is_written_down)
+{
+	static const char *const files[] = { "out/run.json", "out/summary.json" };
+
+	line_succeed(train, RUN "--steps 2 --out out --no-report --seed 18446744073709551615");
+	for (size_t i = 0; i < 2; i++)
+		ck_assert(file_holds(files[i], "\"seed\": \"18446744073709551615\""));
+	line_succeed(train, RUN "--steps 2 --out out --no-report --seed 9223372036854775807");
+	for (size_t i = 0; i < 2; i++)
+		ck_assert(file_holds(files[i], "\"seed\": 9223372036854775807,"));
+	ck_assert(!file_holds("out/summary.json", "-1,"));
 }
 END_TEST
 
@@ -379,6 +425,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, out_holds_whole_documents);
 	tcase_add_test(tests, the_final_loss_may_be_of_fewer_samples);
 	tcase_add_test(tests, the_final_loss_may_be_left_out);
+	tcase_add_test(tests, metrics_have_whole_lines_on_a_full_disk);
+	tcase_add_test(tests, the_largest_seed_is_written_down);
 	tcase_add_test(tests, launched_ranks_may_differ_in_out_alone);
 	return check_main("command", tests);
 }

@@ -136,13 +136,35 @@ json_t *tr_optional(bool there, double value)
 	return there ? json_real(value) : json_null();
 }
 
+/* 0, or why not: then nothing of it is there. */
+static int whole_line(int fd, const char *text, size_t count)
+{
+	size_t done = 0;
+
+	while (done < count) {
+		ssize_t put = write(fd, text + done, count - done);
+		int reason = put < 0 ? errno : 0;
+
+		if (put > 0) {
+			done += (size_t)put;
+		} else if (reason != EINTR) {
+			off_t end = lseek(fd, 0, SEEK_END);
+
+			if (done > 0 && end >= (off_t)done)
+				(void)!ftruncate(fd, end - (off_t)done);
+			return reason == 0 ? EIO : reason;
+		}
+	}
+	return 0;
+}
+
 rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metrics_line *line,
 			      struct tr_error *error)
 {
 	json_t *o;
 	char *text;
 	size_t count;
-	ssize_t wrote = -1;
+	int reason;
 	bool event = true;
 
 	if (metrics->folder == NULL)
@@ -167,13 +189,13 @@ rubato_status tr_metrics_line(struct tr_metrics *metrics, const struct tr_metric
 		return tr_fail(error, RUBATO_ERR_MEMORY, "metrics.jsonl: out of memory");
 	count = strlen(text);
 	text[count] = '\n'; /* In place of the end: write() needs none. */
-	wrote = write(metrics->lines, text, count + 1);
-	if (wrote == (ssize_t)(count + 1))
+	reason = whole_line(metrics->lines, text, count + 1);
+	if (reason == 0)
 		event = tr_events_line(metrics->events, text, count);
 	free(text);
-	if (wrote != (ssize_t)(count + 1))
+	if (reason != 0)
 		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s/metrics.jsonl: %s", metrics->folder,
-			       wrote < 0 ? strerror(errno) : "short write");
+			       strerror(reason));
 	if (!event)
 		return tr_fail(error, RUBATO_ERR_SYSTEM, "%s/%s: %s", metrics->folder,
 			       TR_EVENTS_NAME, strerror(errno));
