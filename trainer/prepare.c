@@ -49,9 +49,11 @@ static rubato_status first_parameters(struct tr_run *run)
 			      "%s: %llu values, but model %s has %zu parameters here", path,
 			      (unsigned long long)array.count, tr_model_names[run->model.kind],
 			      run->model.parameter_count);
-	else if ((err = tr_npy_float32(&array, path, run->error)) == RUBATO_OK)
+	else if ((err = tr_npy_float32(&array, path, run->error)) == RUBATO_OK) {
 		run->vectors->put(run->vectors, run->ctx.parameters, (const float *)array.bytes,
 				  array.count);
+		run->init_hash = tr_hash(TR_HASH_INIT, array.bytes, array.count * sizeof(float));
+	}
 	free(array.bytes);
 	return err;
 }
@@ -135,14 +137,22 @@ static uint64_t node_of(const struct tr_run *run)
 	return tr_hash(TR_HASH_INIT, boot, strlen(boot));
 }
 
-rubato_status tr_load_data(const struct tr_options *options, struct tr_data *data,
-			   struct tr_error *error)
+static rubato_status open_data(const struct tr_options *options, struct tr_data *data,
+			       struct tr_error *error)
 {
 	if (!tr_model_reads_text(options->model))
 		return tr_data_open(data, options->data, options->seed, error);
 	return tr_text_open(data, strchr(options->data, ':') + 1,
 			    options->model == TR_LSTM ? TR_TEXT_LINES : TR_TEXT_BLOCKS,
 			    options->sequence.length, error);
+}
+
+rubato_status tr_load_data(const struct tr_options *options, struct tr_data *data,
+			   struct tr_error *error)
+{
+	TR_TRY(open_data(options, data, error));
+	data->hash = tr_data_hash(data);
+	return RUBATO_OK;
 }
 
 static rubato_status build_model(const struct tr_options *options, const struct tr_data *data,
@@ -199,14 +209,38 @@ static rubato_status prepare(struct tr_run *run)
 	return tr_compute_open(&run->compute, run->ops, &setup, run->error);
 }
 
-/* Rank 0: where a run begins and what it computes is, with the ledger, all that a replay needs. */
-static rubato_status write_beginning(struct tr_run *run)
+/* Rank 0. A checkpoint takes the place of the first parameters, and may be refused: till then
+ * nothing of an older run's is touched. */
+static rubato_status keep_first(struct tr_run *run)
 {
+	size_t count = run->model.parameter_count;
+
 	if (run->options->out == NULL)
 		return RUBATO_OK;
 	TR_TRY(tr_metrics_folder(run->options->out, run->error));
+	run->first = malloc(count * sizeof(*run->first));
+	if (run->first == NULL)
+		return tr_fail(run->error, RUBATO_ERR_MEMORY, "no memory for initial.npy");
+	run->vectors->get(run->vectors, run->first, run->ctx.parameters, count);
+	return RUBATO_OK;
+}
+
+/* Rank 0: where a run begins and what it computes is, with the ledger, all that a replay needs. */
+static rubato_status write_beginning(struct tr_run *run)
+{
+	char path[TR_PATH_BYTES];
+	rubato_status err;
+
+	if (run->options->out == NULL)
+		return RUBATO_OK;
+	TR_TRY(tr_metrics_clear(run->options->out, run->error));
+	run->goes_on = !tr_settings_other(run->options, &run->model, &run->shuffle, &run->rate);
 	TR_TRY(tr_settings_write(run->options, &run->model, &run->shuffle, &run->rate, run->error));
-	return tr_run_write_out(run, "initial");
+	TR_TRY(tr_path(path, run->error, "%s/initial.npy", run->options->out));
+	err = tr_npy_write(path, run->first, run->model.parameter_count, run->error);
+	free(run->first);
+	run->first = NULL;
+	return err;
 }
 
 /* All record what rank 0 writes down: --out is its option alone. */
@@ -239,6 +273,7 @@ rubato_status tr_run_prepare(struct tr_run *run)
 
 	TR_TRY(tr_agree(run->comm, err, run->error));
 	settings = tr_settings_hash(run->options, &run->model, run->data);
+	settings = tr_hash(settings, &run->init_hash, sizeof(run->init_hash));
 	TR_TRY(tr_agree_equal(run->comm, tr_hash(settings, together, sizeof(together)),
 			      "the ranks were started with different options or data", run->error));
 	TR_TRY(open_records(run));
@@ -253,7 +288,7 @@ rubato_status tr_run_prepare(struct tr_run *run)
 	err = tr_rule_open(&run->rule, run->options->rule, &run->ctx);
 	TR_TRY(tr_agree(run->comm, err, run->error));
 	if (run->rank == 0)
-		err = write_beginning(run);
+		err = keep_first(run);
 	TR_TRY(tr_agree(run->comm, err, run->error));
 	err = tr_sampler_open(&run->sampler, run->options->own->sampler,
 			      run->options->own->gradient_depth, &run->shuffle, run->comm,
@@ -262,9 +297,12 @@ rubato_status tr_run_prepare(struct tr_run *run)
 		err = tr_totals_channel_open(&run->channel, run->comm, run->error);
 	TR_TRY(tr_agree(run->comm, err, run->error));
 	TR_TRY(tr_run_resume(run));
-	if (run->rank == 0) /* Lines of tests that come after the run come again. */
-		err = tr_metrics_open(&run->metrics, run->options->out, run->reported_step,
-				      !run->ctx.relaxed, run->error);
+	if (run->rank == 0)
+		err = write_beginning(run);
+	if (run->rank == 0 && err == RUBATO_OK) /* Tests that come after the run come again. */
+		err = tr_metrics_open(&run->metrics, run->options->out,
+				      run->goes_on ? run->reported_step : 0, !run->ctx.relaxed,
+				      run->error);
 	return tr_agree(run->comm, err, run->error);
 }
 
@@ -285,6 +323,7 @@ void tr_run_close(struct tr_run *run)
 	tr_rule_close(run->options->rule, run->rule);
 	tr_totals_channel_close(run->channel);
 	tr_checkpoints_close(&run->checkpoints);
+	free(run->first);
 	tr_snapshots_close(&run->snapshots);
 	tr_ledger_close(run->ctx.ledger);
 	tr_trace_close(run->ctx.trace);

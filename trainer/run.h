@@ -56,6 +56,9 @@ struct tr_run {
 	struct tr_totals_channel *channel;
 	struct tr_snapshots snapshots;
 	struct tr_checkpoints checkpoints;
+	uint64_t init_hash; /* Of --init. */
+	float *first;       /* Rank 0, with --out: its first parameters, for initial.npy; */
+	bool goes_on;       /* and whether the lines of metrics that are there are this run's. */
 	uint64_t checkpoint_next;         /* After so many local steps, mean of the ranks. */
 	uint64_t reported_step;           /* `steps_done` at the last report. */
 	uint64_t before_ns, before_bytes; /* Of a resumed run: its time, and what it had sent. */

@@ -71,6 +71,32 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 			     settings_object(options, model, shuffle, rate), DIGITS, error);
 }
 
+/* Takes out what may differ. */
+static void strip(json_t *settings)
+{
+	json_object_del(settings, "steps");
+	json_object_del(settings, "data");
+	json_object_del(json_object_get(settings, "rate"), "step_count");
+}
+
+bool tr_settings_other(const struct tr_options *options, const struct tr_model *model,
+		       const struct tr_shuffle *shuffle, const struct tr_rate *rate)
+{
+	json_t *mine = settings_object(options, model, shuffle, rate), *there = NULL;
+	char path[TR_PATH_BYTES];
+	struct tr_error error;
+	bool other;
+
+	if (tr_path(path, &error, "%s/run.json", options->out) == RUBATO_OK)
+		there = json_load_file(path, 0, NULL);
+	strip(mine);
+	strip(there);
+	other = there != NULL && json_equal(mine, there) != 1;
+	json_decref(mine);
+	json_decref(there);
+	return other;
+}
+
 json_t *tr_settings_given(const struct tr_options *options)
 {
 	const struct option_words *given = &options->line->words;
@@ -122,6 +148,7 @@ static uint64_t add_model(uint64_t hash, const struct tr_model *model, const str
 	ADD(s->heads);
 	ADD(data->train.rows);
 	ADD(data->test.rows);
+	ADD(data->hash);
 	return hash;
 }
 

@@ -19,6 +19,11 @@ rubato_status tr_settings_write(const struct tr_options *options, const struct t
 				const struct tr_shuffle *shuffle, const struct tr_rate *rate,
 				struct tr_error *error);
 
+/* Whether the folder has a run.json of another run: one that differs in more than its length and
+ * the name of its data. */
+bool tr_settings_other(const struct tr_options *options, const struct tr_model *model,
+		       const struct tr_shuffle *shuffle, const struct tr_rate *rate);
+
 /* The options of the command line as they were given, for summary.json; names of files and folders
  * are no part of a run. */
 struct json_t *tr_settings_given(const struct tr_options *options);

@@ -4,11 +4,13 @@
  * repeats, and in virtual time under every rule; also when it was killed. What a disk does to
  * checkpoints ends no run.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,6 +19,7 @@
 #include "tests/check_main.h"
 #include "tests/length.h"
 #include "tests/trainer/support.h"
+#include "trainer/base/npy.h"
 #include "trainer/checkpoint/archive.h"
 #include "trainer/rules/rule.h"
 #include "trainer/settings.h"
@@ -546,6 +549,113 @@ START_TEST(another_run_is_refused)
 }
 END_TEST
 
+/* What a run reads is part of it, not only how much of it there is. */
+START_TEST(other_contents_are_refused)
+{
+	struct tr_npy init;
+	struct tr_error error;
+	float *values;
+
+	line_succeed(train, SHORT "--ranks 3 --no-report --out first");
+	ck_assert_int_eq(tr_npy_read("first/final.npy", &init, &error), RUBATO_OK);
+	line_fail(train, SHORT "--ranks 3 --resume --init first/final.npy", 1, "other options");
+	folder_remove("ck");
+	line_succeed(train, SHORT "--ranks 3 --init first/final.npy");
+	values = (float *)init.bytes;
+	values[0] += 1;
+	ck_assert_int_eq(tr_npy_write("other.npy", values, init.count, &error), RUBATO_OK);
+	free(init.bytes);
+	line_fail(train, SHORT "--ranks 3 --resume --init other.npy", 1, "other options");
+	line_fail(train, SHORT "--ranks 3 --resume", 1, "other options");
+	damage("data/x.npy", 600);
+	line_fail(train, SHORT "--ranks 3 --resume --init first/final.npy", 1, "other options");
+	damage("data/x.npy", 600);
+	damage("data/y.npy", 128);
+	line_fail(train, SHORT "--simulate --ranks 3 --resume --init first/final.npy", 1,
+		  "other options");
+	damage("data/y.npy", 128);
+	line_succeed(train, SHORT "--ranks 3 --resume --init first/final.npy");
+}
+END_TEST
+
+/* What it would have written over stays. */
+START_TEST(a_refused_run_leaves_the_folder_of_another)
+{
+	static const char *const files[] = { "run.json",      "summary.json", "ledger.jsonl",
+					     "metrics.jsonl", "initial.npy",  "final.npy",
+					     "trace.json" };
+	char one[64], other[64];
+
+	line_succeed(train, SHORT "--ranks 3 --no-report --out out");
+	folder_remove("ck");
+	ck_assert_int_eq(system("cp -r out kept"), 0);
+	line_succeed(train, SHORT "--ranks 3 --seed 1");
+	line_fail(train, SHORT "--ranks 3 --seed 1 --resume --out out", 1, "--out");
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		snprintf(one, sizeof(one), "out/%s", files[i]);
+		snprintf(other, sizeof(other), "kept/%s", files[i]);
+		files_compare(one, other);
+	}
+}
+END_TEST
+
+static unsigned lines_of(const char *path, const char *first_words)
+{
+	size_t size_bytes;
+	char *text = file_read(path, &size_bytes);
+	unsigned count;
+
+	ck_assert_ptr_nonnull(text);
+	ck_assert_msg(strncmp(text, first_words, strlen(first_words)) == 0, "%.60s", text);
+	count = line_count(text);
+	free(text);
+	return count;
+}
+
+/* A run goes on in its own lines, wherever they lie; those of another are none of its. */
+START_TEST(no_lines_of_another_run_stay)
+{
+	static const char each[] = SHORT "--ranks 3 --report-every 1 --no-report ";
+	char line[512];
+
+	snprintf(line, sizeof(line), "%s--out other", each);
+	line_succeed(train, line);
+	folder_remove("ck");
+	snprintf(line, sizeof(line), "%s--seed 1 --steps 3 --out out", each);
+	line_succeed(train, line);
+	ck_assert_int_eq(system("cp -r ck kept && mv out moved"), 0);
+	snprintf(line, sizeof(line), "%s--seed 1 --resume --out moved", each);
+	line_succeed(train, line);
+	ck_assert_uint_eq(lines_of("moved/metrics.jsonl", "{\"step\":1,"), 6);
+	folder_remove("ck");
+	ck_assert_int_eq(rename("kept", "ck"), 0);
+	snprintf(line, sizeof(line), "%s--seed 1 --resume --out other", each);
+	line_succeed(train, line);
+	ck_assert_uint_eq(lines_of("other/metrics.jsonl", "{\"step\":4,"), 3);
+}
+END_TEST
+
+/* As of one that was started again while it still ran. */
+START_TEST(two_runs_at_once_are_refused)
+{
+	int folder;
+
+	ck_assert_int_eq(mkdir("ck", 0777), 0);
+	folder = open("ck", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_ge(folder, 0);
+	ck_assert_int_eq(flock(folder, LOCK_EX | LOCK_NB), 0);
+	line_fail(train, SHORT "--ranks 3", 1, "another run is at work in ck");
+	ck_assert_uint_eq(folder_count("ck"), 0);
+	ck_assert_int_eq(flock(folder, LOCK_UN), 0);
+	line_succeed(train, SHORT "--ranks 3");
+	ck_assert_int_eq(flock(folder, LOCK_EX | LOCK_NB), 0);
+	line_fail(train, SHORT "--ranks 3 --resume", 1, "another run is at work in ck");
+	line_fail(train, SHORT "--simulate --ranks 3 --resume", 1, "another run is at work in ck");
+	close(folder);
+	line_succeed(train, SHORT "--ranks 3 --resume");
+}
+END_TEST
+
 #define COUNT(name) +1
 #define ALL_RULES (0 TR_RULES(COUNT))
 
@@ -670,6 +780,10 @@ int main(int argc, char **argv)
 	}
 	tcase_add_loop_test(tests, ranks_that_run_apart_meet, 0, 3);
 	tcase_add_test(tests, what_cannot_be_resumed_is_refused);
+	tcase_add_test(tests, other_contents_are_refused);
+	tcase_add_test(tests, a_refused_run_leaves_the_folder_of_another);
+	tcase_add_test(tests, no_lines_of_another_run_stay);
+	tcase_add_test(tests, two_runs_at_once_are_refused);
 	tcase_add_loop_test(tests, an_older_checkpoint_stands_in, 0, 8);
 	tcase_add_loop_test(tests, a_full_disk_ends_no_run, 0, 2);
 	return check_main("checkpoint", tests);

@@ -19,7 +19,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define MAGIC "RBCKPT1\n"
+#define MAGIC "RBCKPT2\n"
 #define MAGIC_BYTES 8
 #define NAME_BYTES_MAX 256
 

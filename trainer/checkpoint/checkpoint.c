@@ -3,9 +3,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -91,6 +93,24 @@ static rubato_status scan(struct tr_checkpoints *c, struct tr_error *error)
 uint64_t tr_checkpoints_step(const struct tr_checkpoints *c)
 {
 	return c->resume && c->count > 0 ? c->steps[c->count - 1] : 0;
+}
+
+/* Rank 0. Of two runs at once each would remove and replace what the other one wrote. Where locks
+ * are not known, and where the folder is not there yet, it is as good as locked. */
+static rubato_status lock(struct tr_checkpoints *c, struct tr_error *error)
+{
+	int fd = open(c->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return RUBATO_OK;
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+		close(fd);
+		return tr_fail(error, RUBATO_ERR_ARGUMENT,
+			       "--checkpoint: another run is at work in %s", c->folder);
+	}
+	c->lock = fd;
+	c->locked = true;
+	return RUBATO_OK;
 }
 
 /* ---- Which one to go on from ---- */
@@ -196,6 +216,8 @@ rubato_status tr_checkpoints_open(struct tr_checkpoints *c, rubato_comm *comm, c
 	if (folder == NULL)
 		return RUBATO_OK;
 	if (rubato_rank(comm) == 0)
+		err = lock(c, error);
+	if (rubato_rank(comm) == 0 && err == RUBATO_OK)
 		err = scan(c, error);
 	TR_TRY(tr_agree(comm, err, error));
 	found[0] = c->count;
@@ -216,10 +238,18 @@ rubato_status tr_checkpoints_open(struct tr_checkpoints *c, rubato_comm *comm, c
 	return tr_agree(comm, err, error);
 }
 
-void tr_checkpoints_close(struct tr_checkpoints *c)
+static void archive_close(struct tr_checkpoints *c)
 {
 	tr_archive_close(c->archive);
 	c->archive = NULL;
+}
+
+void tr_checkpoints_close(struct tr_checkpoints *c)
+{
+	archive_close(c);
+	if (c->locked)
+		close(c->lock);
+	c->locked = false;
 }
 
 /* ---- Load ---- */
@@ -230,7 +260,7 @@ static rubato_status load(struct tr_checkpoints *c, tr_keep keep, void *arg, str
 
 	if (err == RUBATO_OK)
 		err = tr_agree(c->comm, tr_archive_finish(c->archive, error), error);
-	tr_checkpoints_close(c);
+	archive_close(c);
 	return err;
 }
 
@@ -346,6 +376,8 @@ rubato_status tr_checkpoints_begin(struct tr_checkpoints *c, tr_keep keep, void 
 	if ((mkdir(c->folder, 0777) != 0 && errno != EEXIST) || access(c->folder, W_OK | X_OK) != 0)
 		err = tr_fail(error, RUBATO_ERR_SYSTEM, "--checkpoint %s: %s", c->folder,
 			      strerror(errno));
+	else if (rubato_rank(c->comm) == 0 && !c->locked)
+		err = lock(c, error);
 	return tr_agree(c->comm, err, error);
 }
 

@@ -24,12 +24,15 @@ struct tr_checkpoints {
 	uint64_t damaged[TR_CHECKPOINTS_KEPT + 1]; /* What is there, and newer, and no good. */
 	uint32_t damaged_count;
 	struct tr_archive *archive; /* This rank's part of the newest good one, to be loaded. */
+	bool locked;                /* Rank 0: the folder, by `lock`. */
+	int lock;
 };
 
 /*
  * Collective; changes nothing on the disk. Resuming, it finds the newest checkpoint that is whole
  * on all ranks; those that are not are named on standard error. Errors: ARGUMENT when there is
- * nothing to resume, or `folder` holds checkpoints that nobody resumes; MISMATCH (of another run,
+ * nothing to resume, `folder` holds checkpoints that nobody resumes, or another run that is at work
+ * writes there (which begin() may find, too); MISMATCH (of another run,
  * or later than `step_count`); what is wrong with the last one tried, if none is whole.
  */
 rubato_status tr_checkpoints_open(struct tr_checkpoints *c, rubato_comm *comm, const char *folder,

@@ -32,6 +32,7 @@ struct tr_data {
 	float pixel[TR_PIXEL_CHANNELS][256];
 	uint64_t seed; /* Of drawn rows, */
 	float *normal; /* [features]: and the plane that their targets lie around. */
+	uint64_t hash; /* tr_data_hash(), once. */
 };
 
 /* `source`: "fashion-mnist[:DIR]", "cifar10:DIR", "npy:DIR" or "synthetic[:ROWSxDIMS]", in words
@@ -39,6 +40,8 @@ struct tr_data {
 rubato_status tr_data_open(struct tr_data *data, const char *source, uint64_t seed,
 			   struct tr_error *error);
 void tr_data_close(struct tr_data *data);
+/* Of samples, labels and targets; of drawn ones, whose seed says all, a constant. */
+uint64_t tr_data_hash(const struct tr_data *data);
 
 /* Copies rows indices[0 .. rows-1] (or first .. first + rows - 1 where indices is NULL) as
  * floats. */

@@ -14,8 +14,7 @@
 #include "trainer/base/npy.h"
 #include "trainer/records/events.h"
 
-/* They appear at the end of a run: until then none must look like this one's. */
-static rubato_status remove_older(const char *folder, struct tr_error *error)
+rubato_status tr_metrics_clear(const char *folder, struct tr_error *error)
 {
 	static const char *const names[] = { "summary.json", "ledger.jsonl", "final.npy",
 					     "trace.json", "report.html" };
@@ -110,7 +109,7 @@ rubato_status tr_metrics_folder(const char *folder, struct tr_error *error)
 {
 	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
 		return tr_fail(error, RUBATO_ERR_SYSTEM, "--out %s: %s", folder, strerror(errno));
-	return remove_older(folder, error);
+	return RUBATO_OK;
 }
 
 rubato_status tr_metrics_open(struct tr_metrics *metrics, const char *folder, uint64_t last_step,

@@ -30,8 +30,10 @@ struct tr_metrics_line {
 };
 _Static_assert(sizeof(struct tr_metrics_line) == 15 * 8, "no byte is left unset");
 
-/* Makes the folder where it is missing, and removes what an older run left at its end. */
+/* Makes the folder where it is missing. */
 rubato_status tr_metrics_folder(const char *folder, struct tr_error *error);
+/* Removes what appears at the end of a run: until then none must look like this one's. */
+rubato_status tr_metrics_clear(const char *folder, struct tr_error *error);
 /* Starts the lines; of those that are there, where a resumed run goes on, the ones up to step
  * `last_step` stay, but for those with tests unless `with_tests`. `folder` NULL: nothing is
  * written. */
