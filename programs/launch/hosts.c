@@ -17,6 +17,7 @@
 #include "programs/launch/launch_inside.h"
 #include "programs/lines.h"
 
+#define LINE_BYTES 1024 /* Of a file: far more than a host takes. */
 #define TOLD_MAX 60000u /* A pipe takes so much at once. */
 #define PORT_MIN 20000u /* Below those that systems give out by themselves. */
 #define PORTS 10000u
@@ -89,16 +90,32 @@ static bool line_take(char *line, struct hosts *hosts, struct option_error *erro
 	return host_add(hosts, name, room, error);
 }
 
+/* What is behind the cut of a line, or behind a byte 0, must not pass for a host. */
+static bool file_read(FILE *file, const char *name, struct hosts *hosts, struct option_error *error)
+{
+	char line[LINE_BYTES];
+
+	while (fgets(line, sizeof(line), file) != NULL) {
+		if (strchr(line, '\n') == NULL && !feof(file))
+			return option_refuse(error,
+					     "--hosts: %s: a line of more than %d bytes, or with a "
+					     "byte 0",
+					     name, LINE_BYTES - 2);
+		if (!line_take(line, hosts, error))
+			return false;
+	}
+	return !ferror(file) || bad(error, name, strerror(errno));
+}
+
 bool hosts_read(const char *text, struct hosts *hosts, struct option_error *error)
 {
 	FILE *file = fopen(text, "re");
-	char line[1024], *rest = NULL;
+	char *rest = NULL;
 	bool good = true;
 
 	*hosts = (struct hosts) { 0 };
 	if (file != NULL) {
-		while (good && fgets(line, sizeof(line), file) != NULL)
-			good = line_take(line, hosts, error);
+		good = file_read(file, text, hosts, error);
 		(void)fclose(file);
 	} else if (strchr(text, '/') != NULL) {
 		return bad(error, text, strerror(errno));

@@ -4,6 +4,7 @@
 Synchronisation is by what ranks print and by descriptors of processes: no sleeping, no timing."""
 
 import os
+import pathlib
 import signal
 import stat
 import sys
@@ -344,11 +345,22 @@ class Usage(unittest.TestCase):
             (["--hosts", "a:0", "true"], "--hosts: 0: a host has room for 1 to 4096 ranks"),
             (["--hosts", "-oProxyCommand=x", "true"], "this is no host's name"),
             (["--hosts", ",", "true"], "there is no host in it"),
+            (["--hosts", "/", "true"], "--hosts: /: Is a directory"),
+            (["--hosts", "/dev/zero", "true"], "/dev/zero: a line of more than"),
             (["--hosts", "a", "--ssh", " ", "true"], "--ssh takes 1 to 64 words, not ' '"),
             (["--hosts", "a", "--ssh", "x " * 65, "true"], "--ssh takes 1 to 64 words"),
         ]:
             with self.subTest(words):
                 check_usage(self, RUN, *words, says=says)
+
+    def test_a_file_of_hosts_that_is_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "hosts")
+            for text in ("#" + "a" * 1100 + "\n", "a" * 1100 + "\n", "a\0b\n"):
+                with self.subTest(text[:4]):
+                    path.write_text(text)
+                    check_usage(self, RUN, "--hosts", path, "--ssh", "false", "true",
+                                says="a line of more than 1022 bytes, or with a byte 0")
 
     def test_help(self):
         got = run(RUN, "--help")
