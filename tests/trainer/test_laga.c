@@ -635,6 +635,29 @@ START_TEST(what_makes_no_sense_is_refused)
 }
 END_TEST
 
+/* One that stands still is not computed around until the end of the run: what is added up
+ * meanwhile would be a round of its own, and nobody would be told. */
+START_TEST(until_done_notices_a_rank_that_stands_still)
+{
+	struct outcome got;
+	size_t size_bytes;
+	char *text;
+
+	line_run(train,
+		 "--simulate --ranks 2 --model logistic --batch 4 --steps 200000 --algorithm laga "
+		 "--accumulate until-done --compute-time 1ms --delay rank:1:2000s "
+		 "--report-every 1000 --no-report --out out",
+		 &got);
+	ck_assert_int_eq(got.status, 1);
+	ck_assert_msg(strstr(got.err, "waits for rank 1") != NULL, "%s", got.err);
+	text = file_read("out/metrics.jsonl", &size_bytes);
+	ck_assert_ptr_nonnull(text);
+	ck_assert_uint_ge(line_count(text), 59); /* A second each. */
+	ck_assert_uint_le(line_count(text), 61);
+	free(text);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
 	TCase *tests = tcase_create("laga");
@@ -653,6 +676,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, until_done_learns_from_few_rounds);
 	tcase_add_loop_test(tests, until_done_on_real_ranks, 0, 2);
 	tcase_add_test(tests, until_done_does_not_wait);
+	tcase_add_test(tests, until_done_notices_a_rank_that_stands_still);
 	tcase_add_loop_test(tests, until_done_goes_on_from_a_checkpoint, 0, 3);
 	tcase_add_loop_test(tests, what_makes_no_sense_is_refused, 0, 4);
 	return check_main("laga", tests);

@@ -21,7 +21,8 @@
 #include "trainer/rules/shared_options.h"
 
 #define LAG_MAX 64
-#define COUNT_MAX (UINT64_C(1) << 24) /* Micro-batches of a rank in a round. */
+#define COUNT_MAX (UINT64_C(1) << 24)     /* Micro-batches of a rank in a round. */
+#define PATIENCE_NS UINT64_C(60000000000) /* Guess: whom a reduction lacks so long may be gone. */
 
 enum first_step { FIRST_SKIP, FIRST_ZERO };
 
@@ -312,6 +313,9 @@ static rubato_status is_full(struct tr_rule_state *state, bool *full)
 		return RUBATO_OK;
 	TR_TRY(tr_check(ctx->error, rubato_lagged_test(state->lagged, full),
 			"test of a lagged allreduce"));
+	/* To ask has no deadline: then it is waited for, which has one, and names the rank. */
+	if (before_ns - state->begun_ns[state->collected % LAG_MAX] > PATIENCE_NS)
+		*full = true;
 	ctx->counts.communication_ns += rubato_now(ctx->comm) - before_ns;
 	return RUBATO_OK;
 }
