@@ -222,7 +222,7 @@ static rubato_status keep_first(struct tr_run *run)
 	if (run->first == NULL)
 		return tr_fail(run->error, RUBATO_ERR_MEMORY, "no memory for initial.npy");
 	run->vectors->get(run->vectors, run->first, run->ctx.parameters, count);
-	return RUBATO_OK;
+	return run->vectors->wait(run->vectors, run->error);
 }
 
 /* Rank 0: where a run begins and what it computes is, with the ledger, all that a replay needs. */
