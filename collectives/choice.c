@@ -39,7 +39,9 @@
 /* Measured, TCP, 4 ranks: parts that begin long are in no cache when their turn comes. */
 #define HALVES_BYTES 1.1
 /* Measured, TCP at 1 Gbit/s, 4 hosts, 16 MiB a block: flat reduce_scatter takes 1.09 times as long
- * as a ring. A slot is free again when all peers' chunks are there: flows wait for the slowest. */
+ * as a ring. A slot is free again when all peers' chunks are there: flows wait for the slowest. A
+ * broadcast of 4 to 64 MiB by scatter_allgather takes 1.05 to 1.07 times as long as a chain; with 2
+ * ranks a host a chain of all ranks takes 1.03 to 1.1 times as long as one over nodes. */
 #define JOINED_BYTES 1.05
 /* Measured, 4 and 8 ranks on 2 cores: where messages come from many, those for the ranks of a
  * core are in no cache of it when their turn comes. So many times what it holds, and each byte
@@ -178,11 +180,17 @@ static uint64_t chain_chunk_bytes(const struct rb_choice_facts *facts, const str
 {
 	double links = facts->nodes->count - 2, lanes = a->by_node ? facts->nodes->least : 1;
 	double message_us = is_measured(facts) ? 2 * facts->network.message_us : CHAIN_MESSAGE_US;
+	double piece = facts->network.piece_bytes;
 
 	while (chunk_bytes > PIECE_BYTES &&
 	       links * lanes * (double)chunk_bytes * facts->network.byte_us >
 		       bytes / lanes / (double)chunk_bytes * message_us)
 		chunk_bytes /= 2;
+	/* Whoever is behind on a chain stays so: no chunk waits until it is asked for. */
+	if (is_measured(facts) && !(a->flags & RB_SCHEDULE_PUT) && piece > 0 &&
+	    (double)chunk_bytes > piece &&
+	    piece * facts->network.byte_us > PIECE_MESSAGES * facts->network.message_us)
+		chunk_bytes = (uint64_t)piece / ALIGN_BYTES * ALIGN_BYTES;
 	return chunk_bytes;
 }
 
@@ -410,8 +418,9 @@ static double together_us(double one_us, double other_us, double first)
 static bool joins_flows(const struct rb_algorithm *a, const struct work *work, uint32_t n)
 {
 	bool scatters = a->kind == RB_KIND_REDUCE_SCATTER || a->kind == RB_KIND_REDUCE_SCATTERV;
+	bool spreads = a->kind == RB_KIND_BROADCAST && a->pieces > 0;
 
-	return scatters && a->cost.reach == RB_REACH_ALL && !a->by_node && n > 2 &&
+	return (scatters || spreads) && a->cost.reach == RB_REACH_ALL && !a->by_node && n > 2 &&
 	       work->bytes / n > RB_DEPTH * work->chunk_bytes;
 }
 
@@ -429,7 +438,9 @@ static double network_us(const struct rb_choice_facts *facts, const struct rb_al
 		a->packs || work->bytes < work->chunk_bytes ? 1 : work->chunk_bytes / work->bytes;
 	bool pipelined = in_lanes(a) || a->cost.reach == RB_REACH_NEXT;
 
-	if (joins_flows(a, work, facts->rank_count))
+	bool winds = a->cost.chain && !a->by_node && facts->rank_count > facts->nodes->count;
+
+	if (winds || joins_flows(a, work, facts->rank_count))
 		card_us *= JOINED_BYTES;
 	/* Cards and processors. */
 	if (pipelined && card_us > 0) {

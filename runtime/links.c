@@ -147,6 +147,7 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 {
 	const struct rb_nodes *nodes = &comm->choices.nodes;
 	struct rb_endpoint *own = comm->engine.endpoints[0];
+	const struct rb_transport_ops *ops;
 	struct rb_waiting waiting;
 	uint32_t me = comm->engine.rank;
 	rubato_status err;
@@ -157,8 +158,9 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 		(void)own->ops->node_speed(own, &speeds->node);
 	if (nodes->count == 1)
 		return RUBATO_OK;
-	speeds->network.eager_bytes =
-		rb_engine_endpoint(&comm->engine, other_find(comm))->ops->eager_bytes;
+	ops = rb_engine_endpoint(&comm->engine, other_find(comm))->ops;
+	speeds->network.eager_bytes = ops->eager_bytes;
+	speeds->network.piece_bytes = ops->piece_bytes;
 	if (speeds->network.latency_us != 0 || link_known(comm, &speeds->network) ||
 	    comm->config->measure.number == 0)
 		return RUBATO_OK;

@@ -238,7 +238,8 @@ struct rb_transport_ops {
 	/* Longer messages leave only when their receive is there: several times the latency. 0: all
 	 * take one. */
 	uint32_t eager_bytes;
-	uint32_t key_bytes; /* Of a region's key, at most; up to RB_KEY_BYTES_MAX. */
+	uint32_t piece_bytes; /* Longer messages go in pieces, and ask after the first. 0: whole. */
+	uint32_t key_bytes;   /* Of a region's key, at most; up to RB_KEY_BYTES_MAX. */
 
 	/* Makes an endpoint that is not connected yet. Errors: UNSUPPORTED (not on this machine),
 	 * MEMORY, SYSTEM. */

@@ -653,6 +653,7 @@ static rubato_status ucx_open(const struct rb_transport_options *options, struct
 const struct rb_transport_ops rb_transport_ucx = {
 	.name = "ucx",
 	.caps = RB_CAP_PUT,
+	.piece_bytes = RB_UCX_PIECE_BYTES,
 	.key_bytes = RB_KEY_BYTES_MAX,
 	.open = ucx_open,
 	.address = rb_ucx_address,
