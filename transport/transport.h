@@ -119,6 +119,25 @@ struct rb_message { /* Sent or received at once, or not at all: without a reques
 	size_t size_bytes;
 };
 
+/* A short message that goes again and again, as far as it is the same each time. */
+struct rb_parcel {
+	uint32_t peer, size_bytes;
+	uint64_t tag_step;
+	uint64_t at;    /* Where it lies, bytes from the begin */
+	uint8_t buffer; /* of this one of the exchange's. */
+	bool sends;
+};
+
+/* One of them after the other: parcels[at] to parcels[end - 1]; `at` moves on as they are done. */
+struct rb_parcels {
+	const struct rb_parcel *parcels;
+	uint32_t at, end;
+	uint32_t looks;    /* For what has not come yet, at most, besides the first. */
+	struct rb_tag tag; /* All their steps have each parcel's bits besides. */
+	const struct rb_signature *signature;
+	void *const *buffers; /* The host's. */
+};
+
 enum rb_now {
 	RB_NOW_DONE,
 	RB_NOW_ABSENT, /* Nothing has come from this peer. */
@@ -316,6 +335,9 @@ struct rb_transport_ops {
 	enum rb_now (*send_now)(struct rb_endpoint *ep, const struct rb_message *message);
 	enum rb_now (*recv_now)(struct rb_endpoint *ep, const struct rb_message *message);
 	bool (*here)(struct rb_endpoint *ep, uint32_t peer);
+	/* As those two of each parcel, up to the first that is not DONE: what that one said. NULL:
+	 * there is nothing shorter than these. */
+	enum rb_now (*parcels_now)(struct rb_endpoint *ep, struct rb_parcels *parcels);
 	/* A short message to the peer is about to be sent, as far as the caller knows: a hint, so
 	 * that what it takes may be fetched meanwhile. NULL: no need. */
 	void (*send_soon)(struct rb_endpoint *ep, uint32_t peer);

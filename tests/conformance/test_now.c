@@ -19,13 +19,35 @@ static struct rb_message now_message(uint32_t peer, uint64_t tag,
 				     .size_bytes = size_bytes };
 }
 
+/* As a message or, where the backend has these, as a parcel: there is no difference. */
+static enum rb_now one_now(struct conform_rank *r, const struct rb_message *m, bool sends)
+{
+	const struct rb_parcel parcel = { .peer = m->peer,
+					  .size_bytes = (uint32_t)m->size_bytes,
+					  .tag_step = m->tag.step,
+					  .sends = sends };
+	struct rb_parcels parcels = { .parcels = &parcel,
+				      .end = 1,
+				      .looks = (uint32_t)rb_rng_below(&r->rng, 2),
+				      .tag = { m->tag.call, 0 },
+				      .signature = m->signature,
+				      .buffers = &m->buffer };
+	enum rb_now got;
+
+	if (r->ops->parcels_now == NULL || rb_rng_below(&r->rng, 2) == 0)
+		return sends ? r->ops->send_now(r->ep, m) : r->ops->recv_now(r->ep, m);
+	got = r->ops->parcels_now(r->ep, &parcels);
+	CONFORM(parcels.at == (got == RB_NOW_DONE), "%u parcels of one are done", parcels.at);
+	return got;
+}
+
 static enum rb_now send_now(struct conform_rank *r, uint32_t peer, uint64_t tag, void *buffer,
 			    size_t size_bytes)
 {
 	const struct rb_signature signature = conform_signature(size_bytes);
 	const struct rb_message m = now_message(peer, tag, &signature, buffer, size_bytes);
 
-	return r->ops->send_now(r->ep, &m);
+	return one_now(r, &m, true);
 }
 
 static enum rb_now recv_now(struct conform_rank *r, uint32_t peer, uint64_t tag, void *buffer,
@@ -34,7 +56,7 @@ static enum rb_now recv_now(struct conform_rank *r, uint32_t peer, uint64_t tag,
 	const struct rb_signature signature = conform_signature(size_bytes);
 	const struct rb_message m = now_message(peer, tag, &signature, buffer, size_bytes);
 
-	return r->ops->recv_now(r->ep, &m);
+	return one_now(r, &m, false);
 }
 
 /* ---- Mixed with requests ---- */
@@ -142,13 +164,9 @@ static void refused(struct conform_rank *r)
 	other.op = 7;
 	CONFORM(recv_now(r, 0, 2, NULL, 0) == RB_NOW_REFUSED, "it is the second");
 	CONFORM(recv_now(r, 0, 1, &got, 4) == RB_NOW_REFUSED, "it has 8 bytes");
-	CONFORM(r->ops->recv_now(r->ep, &(const struct rb_message) { .peer = 0,
-								     .tag = { 0, 1 },
-								     .signature = &other,
-								     .buffer = &got,
-								     .size_bytes = 8 }) ==
-			RB_NOW_REFUSED,
-		"it is another operation's");
+	const struct rb_message m = now_message(0, 1, &other, &got, 8);
+
+	CONFORM(one_now(r, &m, false) == RB_NOW_REFUSED, "it is another operation's");
 	CONFORM(got == 0 && r->ep->bytes_received == 0, "what was refused left something");
 	CONFORM(recv_now(r, 0, 1, &got, 8) == RB_NOW_DONE && got == 4711, "it is this one");
 	conform_recv(r, &c, 0, 2, NULL, 0);
@@ -216,6 +234,58 @@ START_TEST(test_beside)
 }
 END_TEST
 
+/* ---- In a row ---- */
+
+/* Each sends two and takes two, the second of which comes later. */
+static void row(struct conform_rank *r)
+{
+	const struct rb_signature signature = conform_signature(8);
+	uint32_t peer = 1 - r->rank;
+	uint64_t out[2] = { 4711 + r->rank, 4721 + r->rank }, in[2] = { 0, 0 };
+	void *const buffers[] = { out, in };
+	const struct rb_parcel parcels[] = {
+		{ .peer = peer, .size_bytes = 8, .tag_step = 1, .sends = true },
+		{ .peer = peer, .size_bytes = 8, .tag_step = 1, .buffer = 1 },
+		{ .peer = peer, .size_bytes = 8, .tag_step = 2, .at = 8, .sends = true },
+		{ .peer = peer, .size_bytes = 8, .tag_step = 2, .at = 8, .buffer = 1 },
+	};
+	struct rb_parcels p = { .parcels = parcels,
+				.end = 3,
+				.tag = { 7, 16 },
+				.signature = &signature,
+				.buffers = buffers };
+	uint64_t since_ns = r->ops->now_ns(r->ep);
+	enum rb_now got;
+
+	if (r->rank == 0) {
+		CONFORM(r->ops->parcels_now(r->ep, &p) == RB_NOW_ABSENT && p.at == 1, "%u are done",
+			p.at);
+		atomic_store(&r->shared->word[0], 1);
+	} else {
+		await_word(r, 0, "that the first has come");
+		CONFORM(r->ops->parcels_now(r->ep, &p) == RB_NOW_DONE && p.at == 3, "%u are done",
+			p.at);
+	}
+	p.end = 4;
+	p.looks = 10;
+	while ((got = r->ops->parcels_now(r->ep, &p)) == RB_NOW_ABSENT) {
+		conform_expire(r, since_ns, "the other's");
+		conform_pause(r);
+	}
+	CONFORM(got == RB_NOW_DONE && p.at == 4, "%u are done", p.at);
+	CONFORM(in[0] == 4711 + peer && in[1] == 4721 + peer, "%llu and %llu came",
+		(unsigned long long)in[0], (unsigned long long)in[1]);
+	CONFORM(r->ep->bytes_sent == 16 && r->ep->bytes_received == 16, "others are counted");
+	conform_barrier(r, "all has come");
+}
+
+START_TEST(test_row)
+{
+	if (conform_backend.ops->parcels_now != NULL)
+		conform_run(2, row);
+}
+END_TEST
+
 /* ---- No room ---- */
 
 static void full(struct conform_rank *r)
@@ -262,6 +332,7 @@ TCase *conform_now_case(void)
 	tcase_add_test(t, test_mixed);
 	tcase_add_test(t, test_refused);
 	tcase_add_test(t, test_beside);
+	tcase_add_test(t, test_row);
 	tcase_add_test(t, test_full);
 	return t;
 }

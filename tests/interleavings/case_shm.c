@@ -522,3 +522,72 @@ const struct explore_case case_shm_now = {
 	.close = ranks_close,
 	.points_max = 5000,
 };
+
+/* ---- Parcels both ways, then one way, more than the ring has cells ---- */
+
+#define PARCELS_BOTH 4u
+#define PARCELS_ONE_WAY (RB_SHM_CELLS + 20)
+
+/* Whether it is done. */
+static bool parcel_now(struct side *s, uint64_t tag, uint64_t *word, bool sends)
+{
+	const struct rb_signature signature = { 0 };
+	const struct rb_parcel parcel = {
+		.peer = 1 - s->ep->rank, .size_bytes = 8, .tag_step = tag, .sends = sends
+	};
+	void *const buffers[] = { word };
+	struct rb_parcels parcels = { .parcels = &parcel,
+				      .end = 1,
+				      .looks = tag % 2 *
+					       2, /* With pauses, in which the other goes on. */
+				      .signature = &signature,
+				      .buffers = buffers };
+
+	return s->ep->ops->parcels_now(s->ep, &parcels) == RB_NOW_DONE;
+}
+
+/* What is not done at once takes a request. */
+static void parcel(struct side *s, uint64_t tag, bool sends)
+{
+	uint64_t word = sends ? tag * 3 + s->ep->rank : UINT64_MAX;
+	struct rb_request *r = sends ? &s->sends[0] : &s->recvs[0];
+
+	if (!parcel_now(s, tag, &word, sends)) {
+		*r = (struct rb_request) {
+			.peer = 1 - s->ep->rank, .tag = { 0, tag }, .buffer = &word, .size_bytes = 8
+		};
+		(sends ? s->ep->ops->send : s->ep->ops->recv)(s->ep, r);
+		finish(s, r);
+	}
+	explore_expect(sends || word == tag * 3 + 1 - s->ep->rank, "rank %u: parcel %llu is %llu",
+		       s->ep->rank, (unsigned long long)tag, (unsigned long long)word);
+}
+
+static void *parcels_side(void *arg)
+{
+	struct side *s = arg;
+
+	for (uint64_t i = 0; i < PARCELS_BOTH; i++) {
+		parcel(s, i, true);
+		parcel(s, i, false);
+	}
+	for (uint64_t i = 0; i < PARCELS_ONE_WAY; i++)
+		parcel(s, PARCELS_BOTH + i, s->ep->rank == 0);
+	return NULL;
+}
+
+static void parcels_body(void *world)
+{
+	ranks_share(world);
+	two_ranks(world, parcels_side, parcels_side);
+}
+
+const struct explore_case case_shm_parcels = {
+	.name = "shm-parcels",
+	.open = ranks_open,
+	.begin = begin_wrapping,
+	.body = parcels_body,
+	.end = ranks_end,
+	.close = ranks_close,
+	.points_max = 5000,
+};

@@ -13,7 +13,7 @@ extern const struct explore_case case_engine_one, case_engine_two, case_engine_c
 	case_engine_left, case_engine_leaving, case_engine_reluctant, case_engine_local,
 	case_engine_cancel, case_engine_stop;
 extern const struct explore_case case_shm_sleep, case_shm_cells, case_shm_room, case_shm_bulk;
-extern const struct explore_case case_shm_pieces, case_shm_hands, case_shm_now;
+extern const struct explore_case case_shm_pieces, case_shm_hands, case_shm_now, case_shm_parcels;
 extern const struct explore_case case_stack, case_swap, case_swap_latest;
 
 #endif

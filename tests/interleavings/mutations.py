@@ -5,6 +5,7 @@ fail.
 """
 
 LOCK, WAITING, ENGINE = "base/sync.c", "runtime/engine/waiting.c", "runtime/engine/engine.c"
+PARCELS = "transport/shm/shm_parcels.c"
 SHM, SEND = "transport/shm/shm.c", "transport/shm/shm_send.c"
 RECEIVE, BULKS = "transport/shm/shm_receive.c", "transport/shm_bulks.c"
 MACHINE = "collectives/partial/rounds.c"
@@ -22,7 +23,7 @@ LOCK_DROP = ("if (atomic_exchange_explicit(&lock->word, 0, memory_order_release)
              " rb_futex_wake(&lock->word, 1);")
 LOCK_SLEEP = ("while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0)"
               " (void)rb_futex_wait(&lock->word, 2, UINT64_MAX);")
-PUBLISH = ("atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),"
+PUBLISH = ("atomic_store_explicit(&cell->word, rb_shm_cell_word(out->position, kind, size_bytes),"
            " memory_order_release);")
 LOOK = "atomic_thread_fence(memory_order_seq_cst);"
 CONSUMED = "atomic_store_explicit(&in->credit->consumed, in->position, memory_order_release);"
@@ -116,7 +117,7 @@ FAULTS = [
     ("shm: no fence between a cell and the look at sleeping", "shm-sleep", [(SEND, LOOK, ";")]),
     ("shm: a cell is stored relaxed", "shm-cells",
      [(SEND, PUBLISH,
-       "atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),"
+       "atomic_store_explicit(&cell->word, rb_shm_cell_word(out->position, kind, size_bytes),"
        " memory_order_relaxed);")]),
     ("shm: sleeping is only released before the look at the cells", "shm-sleep",
      [(SHM, "atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + 1,"
@@ -207,6 +208,18 @@ FAULTS = [
        "atomic_store_explicit(&in->credit->consumed, in->position + cells_of(m->size_bytes),"
        " memory_order_release); payload_read(in, m->buffer, m->size_bytes);"
        " in->position += cells_of(m->size_bytes);")]),
+    ("shm: of a parcel, no fence between its cell and the look at sleeping", "shm-parcels",
+     [(PARCELS, LOOK, ";")]),
+    ("shm: of a parcel, the cell is stored relaxed", "shm-parcels",
+     [(PARCELS, "atomic_store_explicit(&cell->word, word, memory_order_release);",
+       "atomic_store_explicit(&cell->word, word, memory_order_relaxed);")]),
+    ("shm: of a parcel, nobody rings", "shm-parcels",
+     [(PARCELS, "out->rung = sleeping; [[rb_shm_doorbell(peer->segment);]]", ";")]),
+    ("shm: of a parcel, the cell is looked at relaxed", "shm-parcels",
+     [(PARCELS, "word = atomic_load_explicit(&cell->word, memory_order_acquire);",
+       "word = atomic_load_explicit(&cell->word, memory_order_relaxed);")]),
+    ("shm: a parcel takes a cell that is not free", "shm-parcels",
+     [(PARCELS, "out->position - out->consumed + 1 >= RB_SHM_CELLS", "false")]),
     ("shm: the credit is given before the cell is read", "shm-room",
      [(RECEIVE, "[[if (!take_cell(ep, peer, word, all)) break;]] }",
        "atomic_store_explicit(&in->credit->consumed, in->position + cells_of(word >> 48),"
@@ -224,7 +237,7 @@ FAULTS = [
              " RB_SHM_CELL_PAYLOAD);]] cell->tag = tag;",
        "{ cell->tag = tag; cell->signature = *signature;"
        " memcpy(cell->payload, buffer, RB_SHM_CELL_PAYLOAD);"
-       " atomic_store(&cell->word, cell_word(out->position, RB_SHM_EAGER, size_bytes));"
+       " atomic_store(&cell->word, rb_shm_cell_word(out->position, RB_SHM_EAGER, size_bytes));"
        " chain_write(out, (const uint8_t *)buffer + RB_SHM_CELL_PAYLOAD, size_bytes -"
        " RB_SHM_CELL_PAYLOAD); }")]),
     ("partial: tells that it has merged, then merges", "swap",

@@ -22,8 +22,8 @@ static const struct explore_case *const all_cases[] = {
 	&case_engine_chain, &case_engine_left,   &case_engine_leaving, &case_engine_reluctant,
 	&case_engine_local, &case_engine_cancel, &case_engine_stop,    &case_shm_sleep,
 	&case_shm_cells,    &case_shm_room,      &case_shm_bulk,       &case_shm_pieces,
-	&case_shm_hands,    &case_shm_now,       &case_stack,          &case_swap,
-	&case_swap_latest,
+	&case_shm_hands,    &case_shm_now,       &case_shm_parcels,    &case_stack,
+	&case_swap,         &case_swap_latest,
 };
 #define CASES (sizeof(all_cases) / sizeof(all_cases[0]))
 

@@ -613,6 +613,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.send_now = rb_shm_send_now,
 	.recv_now = rb_shm_recv_now,
 	.here = rb_shm_here,
+	.parcels_now = rb_shm_parcels_now,
 	.send_soon = rb_shm_send_soon,
 	.unmatched = shm_unmatched,
 	.poll = shm_poll,

@@ -380,6 +380,7 @@ void rb_shm_regions_fini(struct rb_shm_endpoint *ep);
 void rb_shm_send(struct rb_endpoint *base, struct rb_request *request);
 void rb_shm_put(struct rb_endpoint *base, struct rb_request *request);
 enum rb_now rb_shm_send_now(struct rb_endpoint *base, const struct rb_message *message);
+void rb_shm_next_prefetch(struct rb_shm_outbound *out, uint32_t count);
 void rb_shm_flush(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 /* Before sleep: false when something can go out now; else the peer will ring. */
 bool rb_shm_blocked(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
@@ -410,6 +411,9 @@ void rb_shm_pieces_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 /* By a joint, the last slice by us. */
 void rb_shm_received(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		     struct rb_request *request);
+
+/* shm_parcels.c: short ones in a row. */
+enum rb_now rb_shm_parcels_now(struct rb_endpoint *base, struct rb_parcels *parcels);
 
 /* shm_attach.c: long messages in one copy. A request with RB_SHM_JOINT has a joint. */
 void rb_shm_attach_open(struct rb_shm_endpoint *ep, enum rb_attach attach);
@@ -461,6 +465,12 @@ void rb_shm_queue_push(struct rb_shm_queue *queue, struct rb_request *request); 
 void rb_shm_queue_remove(struct rb_shm_queue *queue, struct rb_request *request);
 /* Ends a peer: `text` is NULL for one that left in good order. */
 void rb_shm_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, const char *text);
+
+static inline uint64_t rb_shm_cell_word(uint32_t position, enum rb_shm_cell_kind kind,
+					size_t size_bytes)
+{
+	return (uint64_t)(position + 1) | ((uint64_t)kind << 32) | ((uint64_t)size_bytes << 48);
+}
 
 static inline bool rb_shm_inbox_full(const struct rb_shm_peer *peer)
 {

@@ -36,11 +36,6 @@
 
 #define MASK (RB_SHM_CELLS - 1)
 
-static uint64_t cell_word(uint32_t position, enum rb_shm_cell_kind kind, size_t size_bytes)
-{
-	return (uint64_t)(position + 1) | ((uint64_t)kind << 32) | ((uint64_t)size_bytes << 48);
-}
-
 void rb_shm_doorbell(const struct rb_shm_segment *segment)
 {
 	uint64_t one = 1;
@@ -55,7 +50,7 @@ static void publish(struct rb_shm_peer *peer, struct rb_shm_cell *cell, enum rb_
 	struct rb_shm_outbound *out = &peer->out;
 	uint32_t sleeping;
 
-	atomic_store_explicit(&cell->word, cell_word(out->position, kind, size_bytes),
+	atomic_store_explicit(&cell->word, rb_shm_cell_word(out->position, kind, size_bytes),
 			      memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
 	out->position += count;
@@ -130,7 +125,7 @@ static void chain_write(struct rb_shm_outbound *out, const uint8_t *source, size
 			size_bytes < RB_SHM_CHAIN_PAYLOAD ? size_bytes : RB_SHM_CHAIN_PAYLOAD;
 
 		/* Not polled while the first cell is not there: relaxed will do. */
-		atomic_store_explicit(&cell->word, cell_word(position, RB_SHM_CHAIN, piece),
+		atomic_store_explicit(&cell->word, rb_shm_cell_word(position, RB_SHM_CHAIN, piece),
 				      memory_order_relaxed);
 		if (piece == RB_SHM_CHAIN_PAYLOAD) /* Some moves, not a call. */
 			memcpy(&cell->tag, source, RB_SHM_CHAIN_PAYLOAD);
@@ -146,7 +141,7 @@ static void chain_write(struct rb_shm_outbound *out, const uint8_t *source, size
 #define SHORTER_MAX 4
 #define PREFETCHED_MAX 8192u /* Measured: docs/performance.md; beyond, some lose. */
 
-static void next_prefetch(struct rb_shm_outbound *out, uint32_t count)
+void rb_shm_next_prefetch(struct rb_shm_outbound *out, uint32_t count)
 {
 	if (count > 1) {
 		out->further = count - 1;
@@ -182,7 +177,7 @@ static inline bool write_inline(struct rb_shm_peer *peer, struct rb_tag tag,
 	else if (size_bytes > 0)
 		memcpy(cell->payload, buffer, size_bytes);
 	publish(peer, cell, RB_SHM_EAGER, size_bytes, count);
-	next_prefetch(out, count);
+	rb_shm_next_prefetch(out, count);
 	return true;
 }
 
