@@ -137,25 +137,19 @@ static void call_apply(const struct rb_call *call, struct rubato_op *op)
 	op->root = call->root;
 	op->named = call->named;
 	if (rb_kind_uneven(call->kind))
-		op->shape = call->shape;
+		op->shape = *call->shape;
 }
 
-rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, uint64_t *number)
+/* Under the lock, which it drops. Begun: as in oneshot_run. */
+static __attribute__((noinline)) rubato_status collective_end(struct rubato_comm *comm,
+							      const struct rb_call *call,
+							      enum rb_again again, uint32_t begun,
+							      uint64_t *number)
 {
-	enum rb_again again = RB_AGAIN_NOT;
-	uint32_t begun = 0;
-	rubato_status err;
+	rubato_status err = rb_engine_check(&comm->engine);
 	char text[RB_TEXT_BYTES];
 
 	text[0] = '\0';
-
-	if (comm == NULL)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
-			       rb_kind_name(call->kind));
-	RB_TRY(rb_engine_call(&comm->engine));
-	err = rb_engine_check(&comm->engine);
-	if (err == RUBATO_OK && !comm->oneshots.busy)
-		again = rb_again(comm, call, &begun);
 	if (err == RUBATO_OK && again != RB_AGAIN_DONE) {
 		err = queue_enter(comm);
 		if (err == RUBATO_OK) {
@@ -173,6 +167,24 @@ rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, 
 		rb_unmatched_look(comm);
 	rb_engine_leave(&comm->engine);
 	return err == RUBATO_OK || text[0] == '\0' ? err : RB_FAIL(err, "%s", text);
+}
+
+rubato_status rb_call_collective(rubato_comm *comm, const struct rb_call *call, uint64_t *number)
+{
+	enum rb_again again = RB_AGAIN_NOT;
+	uint32_t begun = 0;
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
+			       rb_kind_name(call->kind));
+	RB_TRY(rb_engine_call(&comm->engine));
+	if (comm->engine.poison == RUBATO_OK && !comm->oneshots.busy)
+		again = rb_again(comm, call, &begun);
+	if (again != RB_AGAIN_DONE || number != NULL ||
+	    comm->oneshots.sequence % RB_CALLS_REMEMBERED == 0)
+		return collective_end(comm, call, again, begun, number);
+	rb_engine_leave_quiet(&comm->engine);
+	return RUBATO_OK;
 }
 
 rubato_status rb_call_gather(rubato_comm *comm, enum rb_kind named, const void *words, void *all,

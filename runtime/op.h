@@ -119,7 +119,7 @@ struct rb_call { /* What distinguishes one public rb_call from another. */
 	uint32_t root;
 	/* What it is to the application, where the library calls it for that: rb_call_gather. */
 	enum rb_kind named;
-	struct rb_shape shape; /* Of uneven blocks. */
+	const struct rb_shape *shape; /* Of uneven blocks. */
 	/* Of a persistent allreduce that is helped; the operation's from then on, also if making it
 	 * fails. */
 	struct rb_helped *helped;

@@ -361,7 +361,8 @@ void rb_op_streams_ready(struct rubato_op *op)
 		RB_LOG(RB_LOG_DEBUG, "rank %u: %s", engine->rank, rubato_error_text());
 }
 
-#define GLANCES 48 /* Some 100 ns. */
+#define GLANCES 24 /* Some 50 ns. */
+#define LOOKS 6    /* Likewise, with a pause before each: 120 ns or more. */
 
 /* A peer that starts at this moment, too, has sent in a moment. Not to look for it until then takes
  * as long: to put off what is left, and to take it up in the wait. Where ranks share cores, looking
@@ -369,7 +370,7 @@ void rb_op_streams_ready(struct rubato_op *op)
 static __attribute__((noinline)) bool glance(const struct rb_engine *engine,
 					     const struct rb_straight *s)
 {
-	uint32_t peer = s->plan->schedule.steps[s->plan->order[s->at]].peer;
+	uint32_t peer = s->plan->parcels[s->on.at].peer;
 	struct rb_endpoint *ep = rb_engine_endpoint(engine, peer);
 
 	for (uint32_t i = 0; i < GLANCES && engine->waiting.yield_ns == 0; i++)
@@ -387,8 +388,9 @@ static enum rb_now straight_start(struct rubato_op *op)
 		.plan = op->plan,
 		.buffers = { where[RB_BUF_IN].base, where[RB_BUF_OUT].base,
 			     where[RB_BUF_SCRATCH].base },
-		.signature = &op->signature,
-		.tag = op->run.tag,
+		.on = { .looks = engine->waiting.yield_ns > 0 ? 0 : LOOKS,
+			.tag = op->run.tag,
+			.signature = &op->signature },
 		.type = op->type,
 		.op = op->op,
 		.divisor = engine->rank_count,
@@ -398,7 +400,7 @@ static enum rb_now straight_start(struct rubato_op *op)
 	do
 		got = rb_straight_go(engine, &s);
 	while (got == RB_NOW_ABSENT && glance(engine, &s));
-	op->run.begun = s.at;
+	op->run.begun = s.on.at;
 	return got;
 }
 

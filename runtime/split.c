@@ -104,6 +104,11 @@ static void exchange_done(struct rb_engine *engine, struct rb_run *run)
 	((struct exchange *)run->owner)->done = true;
 }
 
+static uint32_t parents_name(const void *arg, uint32_t peer)
+{
+	return ((const struct group *)arg)->members[peer].rank;
+}
+
 static rubato_status plan_make(const struct group *g, uint64_t words, struct rb_plan **out)
 {
 	int flat = rb_algorithm_find(RB_KIND_ALLGATHER, "flat");
@@ -117,12 +122,7 @@ static rubato_status plan_make(const struct group *g, uint64_t words, struct rb_
 	struct rb_build who = { .rank = g->base.rank, .rank_count = g->base.rank_count };
 
 	RB_TRY(rb_plan_make(&key, NULL, &choice, &who, out));
-	for (uint32_t s = 0; s < (*out)->schedule.step_count; s++) {
-		struct rb_step *step = &(*out)->schedule.steps[s];
-
-		if (step->peer != RB_SELF)
-			step->peer = g->members[step->peer].rank;
-	}
+	rb_plan_rename(*out, parents_name, g);
 	return RUBATO_OK;
 }
 

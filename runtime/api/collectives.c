@@ -177,22 +177,19 @@ rubato_status rubato_op_scatter(rubato_comm *comm, const void *in, void *out, ui
 	return rb_call_create(comm, &call, 0, false, operation);
 }
 
-static struct rb_call allgatherv(const void *in, void *out, const uint64_t *counts,
-				 const uint64_t *offsets, rubato_type type)
+static struct rb_call allgatherv(const void *in, void *out, const struct rb_shape *shape,
+				 rubato_type type)
 {
-	return (struct rb_call) { RB_KIND_ALLGATHERV,
-				  in,
-				  out,
-				  0,
-				  type,
-				  RUBATO_SUM,
-				  .shape = { .counts = counts, .offsets = offsets } };
+	return (struct rb_call) {
+		RB_KIND_ALLGATHERV, in, out, 0, type, RUBATO_SUM, .shape = shape
+	};
 }
 
 rubato_status rubato_allgatherv(rubato_comm *comm, const void *in, void *out,
 				const uint64_t *counts, const uint64_t *offsets, rubato_type type)
 {
-	const struct rb_call call = allgatherv(in, out, counts, offsets, type);
+	const struct rb_shape shape = { .counts = counts, .offsets = offsets };
+	const struct rb_call call = allgatherv(in, out, &shape, type);
 
 	return rb_call_collective(comm, &call, NULL);
 }
@@ -201,28 +198,24 @@ rubato_status rubato_op_allgatherv(rubato_comm *comm, const void *in, void *out,
 				   const uint64_t *counts, const uint64_t *offsets,
 				   rubato_type type, rubato_op **operation)
 {
-	const struct rb_call call = allgatherv(in, out, counts, offsets, type);
+	const struct rb_shape shape = { .counts = counts, .offsets = offsets };
+	const struct rb_call call = allgatherv(in, out, &shape, type);
 
 	return rb_call_create(comm, &call, 0, false, operation);
 }
 
-static struct rb_call reduce_scatterv(const void *in, void *out, const uint64_t *counts,
-				      const uint64_t *offsets, rubato_type type, rubato_operator op)
+static struct rb_call reduce_scatterv(const void *in, void *out, const struct rb_shape *shape,
+				      rubato_type type, rubato_operator op)
 {
-	return (struct rb_call) { RB_KIND_REDUCE_SCATTERV,
-				  in,
-				  out,
-				  0,
-				  type,
-				  op,
-				  .shape = { .counts = counts, .offsets = offsets } };
+	return (struct rb_call) { RB_KIND_REDUCE_SCATTERV, in, out, 0, type, op, .shape = shape };
 }
 
 rubato_status rubato_reduce_scatterv(rubato_comm *comm, const void *in, void *out,
 				     const uint64_t *counts, const uint64_t *offsets,
 				     rubato_type type, rubato_operator op)
 {
-	const struct rb_call call = reduce_scatterv(in, out, counts, offsets, type, op);
+	const struct rb_shape shape = { .counts = counts, .offsets = offsets };
+	const struct rb_call call = reduce_scatterv(in, out, &shape, type, op);
 
 	return rb_call_collective(comm, &call, NULL);
 }
@@ -231,26 +224,16 @@ rubato_status rubato_op_reduce_scatterv(rubato_comm *comm, const void *in, void 
 					const uint64_t *counts, const uint64_t *offsets,
 					rubato_type type, rubato_operator op, rubato_op **operation)
 {
-	const struct rb_call call = reduce_scatterv(in, out, counts, offsets, type, op);
+	const struct rb_shape shape = { .counts = counts, .offsets = offsets };
+	const struct rb_call call = reduce_scatterv(in, out, &shape, type, op);
 
 	return rb_call_create(comm, &call, 0, false, operation);
 }
 
-static struct rb_call alltoallv(const void *in, const uint64_t *send_counts,
-				const uint64_t *send_offsets, void *out,
-				const uint64_t *receive_counts, const uint64_t *receive_offsets,
+static struct rb_call alltoallv(const void *in, void *out, const struct rb_shape *shape,
 				rubato_type type)
 {
-	return (struct rb_call) { RB_KIND_ALLTOALLV,
-				  in,
-				  out,
-				  0,
-				  type,
-				  RUBATO_SUM,
-				  .shape = { .counts = send_counts,
-					     .offsets = send_offsets,
-					     .out_counts = receive_counts,
-					     .out_offsets = receive_offsets } };
+	return (struct rb_call) { RB_KIND_ALLTOALLV, in, out, 0, type, RUBATO_SUM, .shape = shape };
 }
 
 rubato_status rubato_alltoallv(rubato_comm *comm, const void *in, const uint64_t *send_counts,
@@ -258,8 +241,9 @@ rubato_status rubato_alltoallv(rubato_comm *comm, const void *in, const uint64_t
 			       const uint64_t *receive_counts, const uint64_t *receive_offsets,
 			       rubato_type type)
 {
-	const struct rb_call call = alltoallv(in, send_counts, send_offsets, out, receive_counts,
-					      receive_offsets, type);
+	const struct rb_shape shape = { send_counts, send_offsets, receive_counts, receive_offsets,
+					.hash = 0 };
+	const struct rb_call call = alltoallv(in, out, &shape, type);
 
 	return rb_call_collective(comm, &call, NULL);
 }
@@ -269,8 +253,9 @@ rubato_status rubato_op_alltoallv(rubato_comm *comm, const void *in, const uint6
 				  const uint64_t *receive_counts, const uint64_t *receive_offsets,
 				  rubato_type type, rubato_op **operation)
 {
-	const struct rb_call call = alltoallv(in, send_counts, send_offsets, out, receive_counts,
-					      receive_offsets, type);
+	const struct rb_shape shape = { send_counts, send_offsets, receive_counts, receive_offsets,
+					.hash = 0 };
+	const struct rb_call call = alltoallv(in, out, &shape, type);
 
 	return rb_call_create(comm, &call, 0, false, operation);
 }

@@ -27,7 +27,6 @@
 #define FIRST_POLLS_GIVING_WAY 16 /* Guess: enough for what comes from the same node. */
 #define LOOKS 96                  /* Likewise, of looks without a poll. */
 #define LOOKS_SHARED 16           /* Guess: with a yield after each but the first few. */
-#define UNPOLLED_MAX 256u         /* Guess: a poll costs a hundred instructions. */
 #define POLLS_PER_CLOCK 32   /* Polls between two looks at the clock: a look costs some 25 ns. */
 #define MOVES_PER_CLOCK 4    /* Likewise while things move: each may copy RB_SLICE_BYTES. */
 #define USELESS_MAX 8u       /* Guess: of a training loop's first steps not all. */
@@ -396,10 +395,8 @@ rubato_status rb_engine_not_ours(void)
 					    "fork() made cannot use it");
 }
 
-void rb_engine_enter(struct rb_engine *engine)
+void rb_engine_enter_late(struct rb_engine *engine)
 {
-	if (rb_lock_try(&engine->lock))
-		return;
 	atomic_fetch_add_explicit(&engine->hand_over.wanted, 1, memory_order_relaxed);
 	rb_lock_take(&engine->lock);
 	atomic_fetch_sub_explicit(&engine->hand_over.wanted, 1, memory_order_relaxed);
@@ -754,16 +751,6 @@ static __attribute__((noinline)) void first_polls(struct rb_engine *engine, cons
 	engine->driving = RB_DRIVING_NOBODY;
 }
 
-bool rb_engine_quiet(struct rb_engine *engine, uint32_t in_flight, uint32_t put_off)
-{
-	if (engine->driving != RB_DRIVING_NOBODY || engine->waiters > 0 || engine->runs != NULL ||
-	    engine->polled > put_off || engine->in_flight > in_flight || engine->notices != NULL ||
-	    atomic_load_explicit(&engine->abort_wanted, memory_order_relaxed) ||
-	    rb_engine_leaving(engine))
-		return false;
-	return ++engine->unpolled < UNPOLLED_MAX;
-}
-
 /* As first_polls, apart. */
 __attribute__((noinline)) bool rb_engine_linger(const struct rb_engine *engine, uint32_t peer)
 {
@@ -972,7 +959,8 @@ static void background_hand(struct rb_engine *engine)
 		endpoints_wake(engine);
 }
 
-void rb_engine_leave(struct rb_engine *engine)
+/* Apart, as most have nothing to say, to hand over or to wake. */
+static __attribute__((noinline)) void leave_busy(struct rb_engine *engine)
 {
 	if (engine->poison != RUBATO_OK)
 		rb_engine_tell(engine);
@@ -981,6 +969,15 @@ void rb_engine_leave(struct rb_engine *engine)
 	    engine->driving == RB_DRIVING_NOBODY && engine->waiters == 0)
 		background_hand(engine);
 	rb_lock_drop(&engine->lock);
+}
+
+void rb_engine_leave(struct rb_engine *engine)
+{
+	if (engine->poison == RUBATO_OK && engine->waiters == 0 && !engine->asleep &&
+	    !background_wanted(engine))
+		rb_lock_drop(&engine->lock);
+	else
+		leave_busy(engine);
 }
 
 void rb_engine_stop(struct rb_engine *engine)

@@ -178,7 +178,12 @@ RB_NODISCARD static inline rubato_status rb_engine_ours(const struct rb_engine *
 	return __builtin_expect(engine->forks == rb_forks, 1) ? RUBATO_OK : rb_engine_not_ours();
 }
 
-void rb_engine_enter(struct rb_engine *engine); /* Takes the lock. */
+void rb_engine_enter_late(struct rb_engine *engine);
+static inline void rb_engine_enter(struct rb_engine *engine) /* Takes the lock. */
+{
+	if (!__builtin_expect(rb_lock_try(&engine->lock), 1))
+		rb_engine_enter_late(engine); /* When who has it is through. */
+}
 /* Of a public call: where the engine is ours. */
 RB_NODISCARD static inline rubato_status rb_engine_call(struct rb_engine *engine)
 {
@@ -250,7 +255,24 @@ static inline void rb_slot_give(struct rb_engine *engine, struct rb_slot *slot)
 /* Whether nothing is under way that needs polls, but for so many operations in flight, and so many
  * of what is put off: then what is here already may be taken without one. Every so often false
  * nevertheless, until there was a poll. */
-bool rb_engine_quiet(struct rb_engine *engine, uint32_t in_flight, uint32_t put_off);
+#define RB_UNPOLLED_MAX 256u /* Guess: a poll costs a hundred instructions. */
+static inline bool rb_engine_quiet(struct rb_engine *engine, uint32_t in_flight, uint32_t put_off)
+{
+	if (engine->driving != RB_DRIVING_NOBODY || engine->waiters > 0 || engine->runs != NULL ||
+	    engine->polled > put_off || engine->in_flight > in_flight || engine->notices != NULL ||
+	    atomic_load_explicit(&engine->abort_wanted, memory_order_relaxed) ||
+	    rb_engine_leaving(engine))
+		return false;
+	return ++engine->unpolled < RB_UNPOLLED_MAX;
+}
+/* As rb_engine_leave, of an engine that was quiet, in which nothing has begun since. */
+static inline void rb_engine_leave_quiet(struct rb_engine *engine)
+{
+	if (engine->asleep)
+		rb_engine_leave(engine);
+	else
+		rb_lock_drop(&engine->lock);
+}
 /* Looks for a moment whether something comes from this peer, in a quiet engine, without a poll. */
 bool rb_engine_linger(const struct rb_engine *engine, uint32_t peer);
 /* One round: polls executors and endpoints, advances runs. True if anything moved. */

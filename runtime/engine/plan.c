@@ -362,6 +362,60 @@ static uint32_t next_straight(const struct rb_plan *plan, uint64_t left, uint64_
 	return incoming;
 }
 
+static struct rb_plan_place place_of(const struct rb_plan *plan, uint32_t span)
+{
+	return (struct rb_plan_place) { plan->span_first[span], plan->schedule.spans[span].buffer };
+}
+
+/* Returns where the next one's operands are to be written. */
+static struct rb_plan_place *derive_work(const struct rb_plan *plan, uint32_t index,
+					 struct rb_plan_place *from, struct rb_plan_act *act)
+{
+	const struct rb_step *step = &plan->schedule.steps[index];
+
+	*act = (struct rb_plan_act) { .from_count = step->from_count,
+				      .from = from,
+				      .to = place_of(plan, step->to),
+				      .count = plan->range[index],
+				      .final = (step->flags & RB_STEP_FINAL) != 0 };
+	for (uint32_t i = 0; i < step->from_count; i++)
+		*from++ = place_of(plan, step->from + i);
+	return from;
+}
+
+static void derive_acts(struct rb_plan *plan)
+{
+	struct rb_plan_place *from;
+
+	plan->acts = calloc(plan->order_count, sizeof(*plan->acts));
+	plan->parcels = calloc(plan->order_count, sizeof(*plan->parcels));
+	plan->operands = calloc((size_t)plan->schedule.span_count + 1, sizeof(*plan->operands));
+	if (plan->acts == NULL || plan->parcels == NULL || plan->operands == NULL) {
+		plan->order_count = 0; /* No memory: step by step. */
+		return;
+	}
+	from = plan->operands;
+	for (uint32_t i = 0; i < plan->order_count; i++) {
+		const struct rb_plan_message *m = &plan->messages[plan->order[i]];
+
+		if (!m->simple)
+			from = derive_work(plan, plan->order[i], from, &plan->acts[i]);
+		else
+			plan->parcels[i] = (struct rb_parcel) {
+				.peer = plan->schedule.steps[plan->order[i]].peer,
+				.size_bytes = (uint32_t)m->size_bytes,
+				.tag_step = m->tag_step,
+				.at = m->at,
+				.buffer = m->buffer,
+				.sends = m->sends,
+			};
+	}
+	for (uint32_t i = plan->order_count, messages = 0; i-- > 0;) {
+		messages = plan->messages[plan->order[i]].simple ? messages + 1 : 0;
+		plan->acts[i].messages = messages;
+	}
+}
+
 static void derive_order(struct rb_plan *plan)
 {
 	uint64_t left = plan->live[0];
@@ -384,6 +438,8 @@ static void derive_order(struct rb_plan *plan)
 		plan->order[plan->order_count++] = (uint8_t)i;
 		left &= ~(UINT64_C(1) << i);
 	}
+	if (plan->order_count > 0)
+		derive_acts(plan);
 }
 
 static bool is_short(const struct rb_plan *plan)
@@ -686,6 +742,20 @@ rubato_status rb_plan_staged(struct rb_plan *plan, const struct rb_staging *stag
 	return RUBATO_OK;
 }
 
+void rb_plan_rename(struct rb_plan *plan, uint32_t (*name)(const void *arg, uint32_t peer),
+		    const void *arg)
+{
+	for (uint32_t i = 0; i < plan->schedule.step_count; i++) {
+		struct rb_step *step = &plan->schedule.steps[i];
+
+		if (step->peer != RB_SELF)
+			step->peer = name(arg, step->peer);
+	}
+	for (uint32_t i = 0; i < plan->order_count; i++)
+		if (plan->acts[i].messages > 0)
+			plan->parcels[i].peer = plan->schedule.steps[plan->order[i]].peer;
+}
+
 void rb_plan_free(struct rb_plan *plan)
 {
 	if (plan == NULL)
@@ -700,6 +770,9 @@ void rb_plan_free(struct rb_plan *plan)
 	free(plan->span_first);
 	free(plan->needs);
 	free(plan->messages);
+	free(plan->acts);
+	free(plan->parcels);
+	free(plan->operands);
 	free(plan->blocks);
 	free(plan->apart);
 	free(plan->reach);

@@ -12,6 +12,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/build.h"
 #include "collectives/stage.h"
+#include "transport/transport.h"
 
 struct rb_plan_key {
 	uint64_t count; /* As in the public call; uneven blocks: of all, ALLTOALLV's longer side. */
@@ -46,6 +47,20 @@ struct rb_plan_message {
 	uint8_t buffer;
 	uint64_t tag_step;       /* As rb_tag_step adds it. */
 	uint64_t at, size_bytes; /* In the buffer; SCRATCH: in the set. */
+};
+
+/* A step of the order, as straight.h carries it out. */
+struct rb_plan_place { /* In a buffer, bytes from its begin; SCRATCH: from the set's. */
+	uint64_t at;
+	uint8_t buffer;
+};
+struct rb_plan_act {
+	uint32_t messages; /* From this one on, up to the next that is work; 0: this is. */
+	uint32_t from_count;
+	const struct rb_plan_place *from;
+	struct rb_plan_place to;
+	uint64_t count; /* Elements. */
+	bool final;     /* AVG divides here. */
 };
 
 /* What the ranks of a run have done before they start it. */
@@ -87,6 +102,10 @@ struct rb_plan {
 	struct rb_plan_message *messages;
 	/* Its steps, in an order for straight.h: sends and work as soon as they can be. 0: none. */
 	uint8_t order[RB_PLAN_STEPS_SHORT], order_count;
+	/* In this order: the acts, and those that are messages. Then all operands of the acts. */
+	struct rb_plan_act *acts;
+	struct rb_parcel *parcels;
+	struct rb_plan_place *operands;
 	/* Of each rank's buffers, how many bytes from the begin are touched in mapped memory:
 	 * reach[rank * RB_BUFFER_COUNT + buffer]. NULL: no peer's memory is. */
 	uint64_t *reach;
@@ -154,6 +173,9 @@ RB_NODISCARD rubato_status rb_plan_from(const struct rb_schedule *schedule,
  * MEMORY. */
 RB_NODISCARD rubato_status rb_plan_staged(struct rb_plan *plan, const struct rb_staging *staging,
 					  struct rb_plan **out);
+/* Its peers are other ranks from now on: name() of those that it was made for. */
+void rb_plan_rename(struct rb_plan *plan, uint32_t (*name)(const void *arg, uint32_t peer),
+		    const void *arg);
 void rb_plan_free(struct rb_plan *plan);
 
 struct rb_plan_cache {

@@ -689,21 +689,19 @@ static enum rb_now straight_go(struct rb_engine *engine, struct rb_run *run, boo
 		.plan = run->plan,
 		.buffers = { run->buffers[RB_BUF_IN].base, run->buffers[RB_BUF_OUT].base,
 			     (uint8_t *)run->buffers[RB_BUF_SCRATCH].base + run->set_at },
-		.signature = &run->signature,
-		.tag = run->tag,
+		.on = { .signature = &run->signature, .tag = run->tag, .at = run->straight },
 		.type = run->type,
 		.op = run->op,
 		.divisor = run->divisor > 0 ? run->divisor : engine->rank_count,
-		.at = run->straight,
 	};
 	enum rb_now got;
 
 	do
 		got = rb_straight_go(engine, &s);
 	while (got == RB_NOW_ABSENT && linger &&
-	       rb_engine_linger(engine, run->plan->schedule.steps[run->plan->order[s.at]].peer));
-	run->straight = s.at;
-	run->steps_left = run->plan->order_count - s.at;
+	       rb_engine_linger(engine, run->plan->parcels[s.on.at].peer));
+	run->straight = s.on.at;
+	run->steps_left = run->plan->order_count - s.on.at;
 	return got;
 }
 

@@ -47,14 +47,14 @@ COUNT_BITS = "__popcountdi2"  # Called where it waits (rb_cpus_count), and where
 
 # Instructions a call, outside of waiting, in the plain build (assertions on, -O3).
 INSTRUCTIONS = {
-    "allreduce": 890,
-    "barrier": 690,
-    "broadcast": 590,  # Half of them as the root, half not.
-    "allgather": 860,
-    "alltoallv": 1020,  # Blocks of 8 bytes in memory that both map.
-    "persistent": 830,
-    "sendrecv": 980,
-    "exchange": 1060,
+    "allreduce": 710,
+    "barrier": 530,
+    "broadcast": 500,  # Half of them as the root, half not.
+    "allgather": 730,
+    "alltoallv": 905,  # Blocks of 8 bytes in memory that both map.
+    "persistent": 695,
+    "sendrecv": 870,
+    "exchange": 980,
     "partial": 7350,
 }
 TWINS = {"persistent": "allreduce"}
