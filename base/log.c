@@ -1,9 +1,10 @@
 /*
- * log.c -- the mutable statics of the library: the log level, and each thread's last error. One
- * more is in transport/ucx/ucx_load.c.
+ * log.c -- the mutable statics of the library: the log level, how many lines were dropped, and each
+ * thread's last error. One more is in transport/ucx/ucx_load.c.
  */
 #include "base/log.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +14,10 @@
 
 #include "base/sync.h"
 
+#define PATIENCE_MS 100 /* Guess: a reader that is at work has read by then. */
+
 static atomic_int current_level = RB_LOG_WARN;
+static atomic_uint dropped_count; /* Lines, since the last that was written. */
 static _Thread_local char last_text[RB_TEXT_BYTES];
 static _Thread_local char broken_text[256];
 
@@ -44,13 +48,35 @@ static void quietly_write(const char *line, size_t bytes)
 	(void)sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
+/* Whoever logs may hold a lock that others wait for: a pipe that nobody reads holds it up once, and
+ * then not again until there is room. */
+static bool has_room(void)
+{
+	struct pollfd error = { .fd = fileno(stderr), .events = POLLOUT };
+	bool full = atomic_load_explicit(&dropped_count, memory_order_relaxed) > 0;
+
+	return error.fd < 0 || poll(&error, 1, full ? 0 : PATIENCE_MS) != 0;
+}
+
 static void line_write(const char *format, va_list args)
 {
-	char line[1024];
-	int head = snprintf(line, sizeof(line), "rubato: ");
-	int body = vsnprintf(line + head, sizeof(line) - (size_t)head - 1, format, args);
-	size_t end = strlen(line);
+	char line[1024] = "";
+	uint32_t dropped;
+	int head = 0, body;
+	size_t end;
 
+	if (!has_room()) {
+		(void)atomic_fetch_add_explicit(&dropped_count, 1, memory_order_relaxed);
+		return;
+	}
+	dropped = atomic_exchange_explicit(&dropped_count, 0, memory_order_relaxed);
+	if (dropped > 0)
+		head = snprintf(line, sizeof(line),
+				"rubato: %u lines were dropped: standard error was full\n",
+				dropped);
+	head += snprintf(line + head, sizeof(line) - (size_t)head, "rubato: ");
+	body = vsnprintf(line + head, sizeof(line) - (size_t)head - 1, format, args);
+	end = strlen(line);
 	if (body < 0)
 		return;
 	line[end] = '\n';

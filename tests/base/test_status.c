@@ -1,6 +1,8 @@
 /* test_status.c -- the assertion macro first: all other tests lean on it. */
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "tests/check_main.h"
@@ -67,6 +69,33 @@ START_TEST(failures_leave_their_sentence)
 }
 END_TEST
 
+/* A pipe that nobody reads holds up who logs once and for a moment; what was dropped is told. */
+START_TEST(a_full_pipe_drops_lines)
+{
+	char bytes[65536];
+	ssize_t got, last;
+	int ends[2];
+
+	ck_assert_int_eq(pipe2(ends, O_NONBLOCK), 0);
+	while (write(ends[1], bytes, 4096) > 0)
+		continue;
+	ck_assert_int_eq(fcntl(ends[1], F_SETFL, 0), 0);
+	ck_assert_int_eq(dup2(ends[1], 2), 2);
+	for (int i = 0; i < 1000; i++)
+		RB_LOG(RB_LOG_WARN, "line %d", i);
+	do
+		got = read(ends[0], bytes, sizeof(bytes));
+	while (got > 0);
+	RB_LOG(RB_LOG_WARN, "after");
+	RB_LOG(RB_LOG_WARN, "again");
+	last = read(ends[0], bytes, sizeof(bytes) - 1);
+	ck_assert_int_gt(last, 0);
+	bytes[last] = '\0';
+	ck_assert_str_eq(bytes, "rubato: 1000 lines were dropped: standard error was full\n"
+				"rubato: after\nrubato: again\n");
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("status");
@@ -79,5 +108,6 @@ int main(void)
 	tcase_add_test(tc, a_false_assertion_is_noted_once);
 #endif
 	tcase_add_test(tc, failures_leave_their_sentence);
+	tcase_add_test(tc, a_full_pipe_drops_lines);
 	return check_main("base", tc);
 }

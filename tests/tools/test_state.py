@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 KNOWN = {
-    "current_level", "last_text", "broken_text", "taken",  # base/log.c
+    "current_level", "last_text", "broken_text", "taken", "dropped_count",  # base/log.c
     "rb_forks", "rb_process_lock", "once", "refused",  # base/sync_fork.c
     "table",  # transport/shm/shm_door.c
     "loading", "told", "unused_option",  # transport/ucx/ucx_load.c
