@@ -267,15 +267,17 @@ rubato_status rubato_cuda_lagged_create(rubato_comm *comm, uint64_t count, rubat
 /* Those in flight end first: their buffers are others' to read and write until then. */
 static rubato_status flights_end(struct rubato_lagged *l)
 {
+	uint64_t timeout_ns = l->comm->timeout_ns;
+	uint64_t deadline_ns = rb_deadline(rb_engine_now(&l->comm->engine), timeout_ns);
 	rubato_status err = RUBATO_OK;
 
 	for (; l->collected < l->begun; l->collected++) {
 		struct slot *slot = slot_of(l, l->collected);
 
 		if (err == RUBATO_OK)
-			err = rubato_wait(slot->data, RUBATO_TIMEOUT_DEFAULT);
+			err = rb_op_wait(slot->data, timeout_ns, deadline_ns);
 		if (err == RUBATO_OK)
-			err = rubato_wait(slot->weight, RUBATO_TIMEOUT_DEFAULT);
+			err = rb_op_wait(slot->weight, timeout_ns, deadline_ns);
 		if (err != RUBATO_OK) { /* Cancelling poisons, so the rest ends at once. */
 			(void)rubato_cancel(slot->data);
 			(void)rubato_cancel(slot->weight);

@@ -310,6 +310,44 @@ START_TEST(a_collection_waits_once)
 }
 END_TEST
 
+/* However many are in flight, freeing waits for all of them once: *arg (0: how long it takes). */
+static rubato_status free_main(rubato_comm *comm, void *arg)
+{
+	uint64_t *took_ns = arg, timeout_ns = *took_ns, begin_ns;
+	rubato_lagged *l;
+
+	RB_TRY(rubato_lagged_create(comm, 1, RUBATO_FLOAT32, RUBATO_SUM, 4, &l));
+	RB_TRY(rubato_barrier(comm));
+	for (uint32_t i = 0; i < 4; i++)
+		RB_TRY(rubato_lagged_begin(l));
+	begin_ns = rubato_now(comm);
+	if (timeout_ns == 0) {
+		RB_TRY(rubato_lagged_free(l));
+	} else {
+		RB_TRY(rubato_set_timeout(comm, timeout_ns));
+		EXPECT(rubato_lagged_free(l) == RUBATO_ERR_TIMEOUT);
+		EXPECT(rubato_now(comm) - begin_ns == timeout_ns);
+	}
+	if (rubato_rank(comm) == 0)
+		*took_ns = rubato_now(comm) - begin_ns;
+	return RUBATO_OK;
+}
+
+START_TEST(freeing_waits_once)
+{
+	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
+	rubato_sim_result result;
+	uint64_t took_ns = 0;
+
+	options.rank_count = 2;
+	options.costs.gap_ns = 1000; /* Each comes behind the one before. */
+	ck_assert_int_eq(rubato_sim_run(&options, free_main, &took_ns, &result), RUBATO_OK);
+	ck_assert_uint_gt(took_ns, 1);
+	took_ns--;
+	ck_assert_int_eq(rubato_sim_run(&options, free_main, &took_ns, &result), RUBATO_OK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lagged");
@@ -322,6 +360,7 @@ int main(void)
 	tcase_add_test(tc, weights_count_whatever_comes_with_them);
 	tcase_add_test(tc, work_hides_the_allreduce);
 	tcase_add_test(tc, a_collection_waits_once);
+	tcase_add_test(tc, freeing_waits_once);
 	suite_add_tcase(suite, tc);
 	return check_suite(suite);
 }
