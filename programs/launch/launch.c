@@ -123,6 +123,14 @@ static const char *name_of(const struct job *job, uint32_t child, char name[NAME
 	return name;
 }
 
+/* What a user says to the program, not to us. Parts on other hosts are told only to end. */
+static void pass_on(const struct job *job, int number)
+{
+	for (uint32_t rank = 0; rank < job->started && job->launch->hosts == NULL; rank++)
+		if (job->pids[rank] != 0)
+			(void)kill(-job->pids[rank], number);
+}
+
 static void signal_ranks(struct job *job, int number)
 {
 	for (uint32_t rank = 0; rank < job->started; rank++) {
@@ -248,6 +256,8 @@ static void take_signals(struct job *job)
 
 		if (number == SIGCHLD) {
 			reap(job);
+		} else if (number == SIGUSR1 || number == SIGUSR2) {
+			pass_on(job, number);
 		} else if (job->phase < ENDING) {
 			if (job->phase == RUNNING)
 				say(job, "ended by signal %d (%s)", number, strsignal(number));
@@ -619,7 +629,10 @@ static void start_ranks(struct job *job)
 
 static bool signals_open(struct job *job)
 {
-	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD };
+	/* All whose default is to end us and that others send: batch systems at a limit, users. */
+	static const int numbers[] = { SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,   SIGCHLD,
+				       SIGUSR1, SIGUSR2, SIGXCPU, SIGVTALRM, SIGPROF,
+				       SIGALRM, SIGPWR,  SIGIO };
 	sigset_t set;
 
 	(void)sigemptyset(&set);

@@ -10,7 +10,8 @@
  *     are adopted (subreaper) and ended;
  *   - the secret lies in memory, in a descriptor of this process's that RUBATO_SECRET_FILE names,
  *     mode 0600: it goes when this process does, however that ends;
- *   - ending is SIGTERM, then SIGKILL after LAUNCH_GRACE_NS.
+ *   - ending is SIGTERM, then SIGKILL after LAUNCH_GRACE_NS;
+ *   - SIGUSR1 and SIGUSR2 are passed on to the ranks of this machine.
  */
 #ifndef PROGRAMS_LAUNCH_H
 #define PROGRAMS_LAUNCH_H

@@ -251,7 +251,8 @@ class Failure(unittest.TestCase):
 
 class Ending(unittest.TestCase):
     def test_signals_end_all_and_leave_nothing(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU,
+                       signal.SIGALRM):
             with self.subTest(number), tempfile.TemporaryDirectory() as folder:
                 job = start(RUN, "-n", 3, *python(STAYS), env={"TMPDIR": folder})
                 watch = Watch(ready(job, 3))
@@ -274,6 +275,22 @@ class Ending(unittest.TestCase):
         out, _ = job.communicate(timeout=60)
         self.assertEqual(sorted(out.splitlines()), [b"[0] got it", b"[1] got it"])
         self.assertEqual(job.returncode, 128 + signal.SIGINT)
+
+    def test_users_signals_go_to_the_ranks(self):
+        source = (
+            "import os, signal, sys\n"
+            "signal.signal(signal.SIGUSR1, lambda *_: print('pid', os.getpid(), flush=True))\n"
+            "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(0))\n"
+            "print('pid', os.getpid(), flush=True)\n"
+            "while True: signal.pause()"
+        )
+        job = start(RUN, "-n", 2, *python(source))
+        there = ready(job, 2)
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual(sorted(ready(job, 2)), sorted(there))
+        job.send_signal(signal.SIGUSR2)
+        out, err = job.communicate(timeout=60)
+        self.assertEqual((job.returncode, out, err), (0, b"", b""))
 
     def test_killing_us_kills_the_ranks(self):
         with tempfile.TemporaryDirectory() as folder:
