@@ -324,6 +324,30 @@ static rubato_status judge_time(struct tr_options *o, struct tr_error *error)
 	return RUBATO_OK;
 }
 
+/* Those that say more of something that is not there; a profile may hold them. */
+static rubato_status judge_network(const struct tr_options *o, struct tr_error *error)
+{
+	const rubato_sim_costs *costs = &o->world.costs;
+	const bool cores = costs->cores > 0, caches = costs->cache_bytes > 0;
+	const bool memory = costs->memory_bandwidth > 0 || costs->core_bandwidth > 0;
+	const struct {
+		const char *name, *needs;
+		bool there;
+	} rows[] = {
+		{ "turn", "--cores", cores },
+		{ "cached-bandwidth", "--cache", caches },
+		{ "shared-bandwidth", "--cache", caches },
+		{ "shared-latency", "--cache", caches },
+		{ "attach-bandwidth", "--memory-bandwidth or --core-bandwidth", memory },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (given(o, rows[i].name) && !rows[i].there)
+			return tr_refuse(error, "--%s: changes nothing without %s", rows[i].name,
+					 rows[i].needs);
+	return RUBATO_OK;
+}
+
 static rubato_status judge_simulation(struct tr_options *o, struct tr_error *error)
 {
 	static const char *const only[] = { "topology", "jitter" };
@@ -343,7 +367,7 @@ static rubato_status judge_simulation(struct tr_options *o, struct tr_error *err
 					"--device cuda");
 	o->world.rank_count = o->ranks;
 	o->world.seed = o->seed;
-	return RUBATO_OK;
+	return judge_network(o, error);
 }
 
 static rubato_status judge_rule(struct tr_options *o, struct tr_error *error)

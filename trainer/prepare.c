@@ -277,9 +277,9 @@ rubato_status tr_run_prepare(struct tr_run *run)
 	TR_TRY(tr_agree_equal(run->comm, tr_hash(settings, together, sizeof(together)),
 			      "the ranks were started with different options or data", run->error));
 	TR_TRY(open_records(run));
-	TR_TRY(tr_checkpoints_open(&run->checkpoints, run->comm, run->options->checkpoint,
-				   run->options->resume, settings, run->rate.step_count,
-				   run->error));
+	TR_TRY(tr_checkpoints_open(
+		&run->checkpoints, run->comm, run->options->checkpoint, run->options->resume,
+		settings, tr_settings_network(run->options), run->rate.step_count, run->error));
 	TR_TRY(run->vectors->wait(run->vectors, run->error));
 	TR_TRY(tr_check(run->error,
 			rubato_broadcast(run->comm, run->ctx.parameters, run->model.parameter_count,

@@ -178,3 +178,20 @@ uint64_t tr_settings_hash(const struct tr_options *o, const struct tr_model *mod
 	hash = add_model(hash, model, data);
 	return add_time(hash, &o->compute_time, &o->delay);
 }
+
+uint64_t tr_settings_network(const struct tr_options *o)
+{
+	const rubato_sim_options *world = &o->world;
+	uint64_t hash = TR_HASH_INIT;
+
+	if (!o->simulate)
+		return 0;
+	ADD(world->latency_ns);
+	ADD(world->bandwidth);
+	ADD(world->node_latency_ns);
+	ADD(world->node_bandwidth);
+	ADD(world->costs);
+	ADD(world->jitter);
+	ADD(world->ranks_per_node);
+	return hash != 0 ? hash : 1;
+}

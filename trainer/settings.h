@@ -14,6 +14,8 @@
  * on. The length of the run is no part of it, nor is where and how ranks run. */
 uint64_t tr_settings_hash(const struct tr_options *options, const struct tr_model *model,
 			  const struct tr_data *data);
+/* Of the simulated network and nodes, which make a simulated run's times; 0: ranks are real. */
+uint64_t tr_settings_network(const struct tr_options *options);
 /* Written whole, or not at all. `rate`: with its step_count. */
 rubato_status tr_settings_write(const struct tr_options *options, const struct tr_model *model,
 				const struct tr_shuffle *shuffle, const struct tr_rate *rate,

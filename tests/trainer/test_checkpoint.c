@@ -549,6 +549,27 @@ START_TEST(another_run_is_refused)
 }
 END_TEST
 
+/* The network makes a simulated run's times; ranks that are real have none of these. */
+START_TEST(another_network_is_refused)
+{
+	static const char *const other[] = {
+		"--latency 1ms",      "--bandwidth 1GB/s", "--node-latency 1us",
+		"--topology nodes:3", "--jitter 0.5",      "--gap 1us",
+	};
+	char line[512];
+
+	line_succeed(train, SHORT "--simulate --ranks 3 --topology nodes:2");
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+		snprintf(line, sizeof(line),
+			 SHORT "--simulate --ranks 3 --topology nodes:2 --resume %s", other[i]);
+		line_fail(train, line, 1, "other options of its simulated network");
+	}
+	line_succeed(train, SHORT "--simulate --ranks 3 --topology nodes:2 --resume");
+	line_succeed(train, SHORT "--ranks 3 --steps 9 --resume");
+	line_succeed(train, SHORT "--simulate --ranks 3 --latency 1ms --steps 12 --resume");
+}
+END_TEST
+
 /* What a run reads is part of it, not only how much of it there is. */
 START_TEST(other_contents_are_refused)
 {
@@ -776,6 +797,7 @@ int main(int argc, char **argv)
 		tcase_add_loop_test(tests, a_resumed_simulation_is_the_same_run, 0, TIMELY_COUNT);
 		tcase_add_loop_test(tests, a_run_is_extended, 0, TIMELY_COUNT + RULE_COUNT);
 		tcase_add_test(tests, another_run_is_refused);
+		tcase_add_test(tests, another_network_is_refused);
 		tcase_add_loop_test(tests, all_bytes_of_options_matter_and_no_others, 0, ALL_RULES);
 	}
 	tcase_add_loop_test(tests, ranks_that_run_apart_meet, 0, 3);

@@ -16,7 +16,7 @@
 #define MANIFEST UINT32_MAX /* In place of a rank. */
 
 struct head { /* The first piece of every file. */
-	uint64_t step, settings;
+	uint64_t step, settings, network;
 	uint32_t rank, rank_count;
 };
 
@@ -129,6 +129,10 @@ static rubato_status check_head(const struct tr_checkpoints *c, struct tr_archiv
 	if (head.settings != c->settings)
 		return tr_fail(error, RUBATO_ERR_MISMATCH,
 			       "%s: written by a run with other options or data", path);
+	if (head.network != c->network && head.network != 0 && c->network != 0)
+		return tr_fail(error, RUBATO_ERR_MISMATCH,
+			       "%s: written by a run with other options of its simulated network",
+			       path);
 	if (head.step != step || head.rank != rank)
 		return tr_fail(error, RUBATO_ERR_ARGUMENT, "%s: another step's, or another rank's",
 			       path);
@@ -204,14 +208,18 @@ static rubato_status choose(struct tr_checkpoints *c, struct tr_error *error)
 }
 
 rubato_status tr_checkpoints_open(struct tr_checkpoints *c, rubato_comm *comm, const char *folder,
-				  bool resume, uint64_t settings, uint64_t step_count,
-				  struct tr_error *error)
+				  bool resume, uint64_t settings, uint64_t network,
+				  uint64_t step_count, struct tr_error *error)
 {
 	uint64_t found[TR_CHECKPOINTS_KEPT + 2];
 	rubato_status err = RUBATO_OK;
 
 	*c = (struct tr_checkpoints) {
-		.folder = folder, .comm = comm, .settings = settings, .resume = resume
+		.folder = folder,
+		.comm = comm,
+		.settings = settings,
+		.network = network,
+		.resume = resume,
 	};
 	if (folder == NULL)
 		return RUBATO_OK;
@@ -386,7 +394,7 @@ rubato_status tr_checkpoints_begin(struct tr_checkpoints *c, tr_keep keep, void 
 static rubato_status create_file(const struct tr_checkpoints *c, uint64_t step, uint32_t rank,
 				 struct tr_archive **out, struct tr_error *error)
 {
-	struct head head = { step, c->settings, rank, rubato_size(c->comm) };
+	struct head head = { step, c->settings, c->network, rank, rubato_size(c->comm) };
 	char path[TR_PATH_BYTES], folder[TR_PATH_BYTES];
 
 	TR_TRY(path_of(c, step, rank, path, error));

@@ -18,6 +18,7 @@ struct tr_checkpoints {
 	const char *folder; /* NULL: none are wanted. */
 	rubato_comm *comm;
 	uint64_t settings; /* A hash; a checkpoint of another run is refused. */
+	uint64_t network;  /* Likewise, where both are simulated (not 0). */
 	bool resume;
 	uint32_t count;                            /* Of `steps`, oldest first. */
 	uint64_t steps[TR_CHECKPOINTS_KEPT + 1];   /* What is there. */
@@ -36,8 +37,8 @@ struct tr_checkpoints {
  * or later than `step_count`); what is wrong with the last one tried, if none is whole.
  */
 rubato_status tr_checkpoints_open(struct tr_checkpoints *c, rubato_comm *comm, const char *folder,
-				  bool resume, uint64_t settings, uint64_t step_count,
-				  struct tr_error *error);
+				  bool resume, uint64_t settings, uint64_t network,
+				  uint64_t step_count, struct tr_error *error);
 void tr_checkpoints_close(struct tr_checkpoints *c);
 /* The local steps that were done when the one to go on from was taken; 0: nothing is resumed. */
 uint64_t tr_checkpoints_step(const struct tr_checkpoints *c);

@@ -238,19 +238,38 @@ static rubato_status eager_judge(struct tr_rule_options *options,
 
 /* ---- Making ---- */
 
+/* Whom the policy counts. */
+static rubato_status members_count(const struct tr_rule_context *ctx, rubato_members members,
+				   uint32_t *count)
+{
+	rubato_peer peer = { .size_bytes = sizeof(peer) };
+
+	*count = members == RUBATO_MEMBERS_RANKS ? ctx->rank_count : 0;
+	for (uint32_t r = 0; r < ctx->rank_count && members == RUBATO_MEMBERS_NODES; r++) {
+		TR_TRY(tr_check(ctx->error, rubato_get_peer(ctx->comm, r, &peer), "get_peer"));
+		if (peer.node >= *count)
+			*count = peer.node + 1;
+	}
+	return RUBATO_OK;
+}
+
 static rubato_status eager_check(const struct tr_rule_context *ctx)
 {
 	const struct eager_options *own = (const struct eager_options *)ctx->own;
 	const struct tr_optimizer *optimizer = ctx->optimizer;
+	const char *members = own->members == RUBATO_MEMBERS_RANKS ? "rank" : "node";
 	char policy[POLICY_BYTES];
+	uint32_t count;
 
-	if (own->policy.quorum > ctx->rank_count)
-		return tr_refuse(ctx->error, "--policy %s: there are %u ranks",
-				 policy_text(&own->policy, policy), ctx->rank_count);
-	if (own->policy.kind == RUBATO_POLICY_WAGMA && own->members == RUBATO_MEMBERS_RANKS &&
-	    ctx->rank_count % own->policy.group != 0)
-		return tr_refuse(ctx->error, "--policy %s: does not divide %u ranks",
-				 policy_text(&own->policy, policy), ctx->rank_count);
+	TR_TRY(members_count(ctx, own->members, &count));
+	if (own->policy.quorum > count)
+		return tr_refuse(ctx->error, "--policy %s: %s %u %s%s",
+				 policy_text(&own->policy, policy),
+				 count == 1 ? "there is" : "there are", count, members,
+				 count == 1 ? "" : "s");
+	if (own->policy.kind == RUBATO_POLICY_WAGMA && count % own->policy.group != 0)
+		return tr_refuse(ctx->error, "--policy %s: does not divide %u %ss",
+				 policy_text(&own->policy, policy), count, members);
 	if (own->lag_comp == TR_LAG_COMP_LOOKAHEAD &&
 	    (optimizer->kind != TR_SGD || optimizer->momentum == 0.0f))
 		return tr_refuse(ctx->error, "--lag-comp lookahead: needs sgd with a --momentum");
