@@ -359,8 +359,8 @@ class Usage(unittest.TestCase):
             with self.subTest(words):
                 got = run(BENCH, *words, "/no/such/folder/x", "-n", 2)
                 self.assertEqual((got.returncode, got.stdout), (2, b""))
-                self.assertIn(f"rubato-bench: {words[-1]}: cannot write /no/such/folder/x: "
-                              "No such file or directory\n", got.stderr.decode())
+                self.assertEqual(f"rubato-bench: {words[-1]}: cannot write /no/such/folder/x: "
+                                 "No such file or directory\n", got.stderr.decode())
 
     def test_a_rank_that_cannot_start_claims_no_number(self):
         got = run(BENCH, "allreduce", "-n", 3, env={"RUBATO_CHUNK": "1"})

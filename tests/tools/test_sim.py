@@ -149,7 +149,7 @@ class Network(unittest.TestCase):
         late = results(*words, *caches, "--cache", "1M", "--shared-latency", "9us")["results"][0]
         self.assertGreater(late["time_us"]["median"], cached["time_us"]["median"] + 9)
         refused = sim(*"allreduce -n 2 -b 8 -e 8 --cache 1M".split())
-        self.assertEqual((refused.returncode, len(refused.stderr.splitlines())), (1, 1))
+        self.assertEqual((refused.returncode, len(refused.stderr.splitlines())), (2, 1))
 
     def test_the_kernel_makes_long_copies(self):
         words = "sendrecv -n 2 -b 600000 -e 600000 --topology nodes:2 --node-latency 1us".split()
@@ -278,12 +278,34 @@ class Options(unittest.TestCase):
             campaign allreduce
             campaign --seeds 5 --algorithm ring
             campaign --ranks 4
+            allreduce --cache 1G
+            allreduce --cache 4000G --memory-bandwidth 10GB/s
+            partial --cache 1G
+            lagged --cache 1G
+            choice --cache 1G
             allreduce --unknown"""
         for words in [[], *map(str.split, lines.splitlines())]:
             done = sim(*words)
             self.assertEqual(done.returncode, 2, words)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertEqual(done.stdout, "")
+
+    def test_a_result_that_cannot_be_written_is_status_1(self):
+        few = ["-n", "2"]
+        for words in (["allreduce", *few, "-e", "8"], ["lagged", *few],
+                      ["campaign", "--seeds", "1"], ["laws", "--seeds", "2"],
+                      ["choice", *few, "-b", "8", "-e", "8"]):
+            done = sim(*words, "--json", "/dev/full")
+            self.assertEqual(done.returncode, 1, words)
+            self.assertEqual(done.stderr,
+                             "rubato-sim: --json: could not write everything\n", words)
+
+    def test_buffers_without_memory_are_told(self):
+        done = sim("allreduce", "-n", "2", "-b", "64G", "-e", "64G")
+        if done.returncode == 0:
+            self.skipTest("this machine has that much")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r": memory: rank \d: \d+ bytes of buffers\n$")
 
 
 if __name__ == "__main__":

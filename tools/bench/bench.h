@@ -171,6 +171,9 @@ struct bench_output {
 	double busbw_sum, busbw_peak, floor_us;
 };
 
+/* Ends the program with a line where one cannot be written ("": none). Rank 0's, and before that of
+ * who starts ranks: one that ends later makes the others say so, too. */
+void bench_results_check(const char *json, const char *csv);
 void bench_output_open(struct bench_output *output, struct bench *bench);
 /* places[0] and [1]: out of place and in place. `used`: the algorithm that runs; `why`: or NULL. */
 void bench_output_row(struct bench_output *output, const struct bench_case *what, const char *used,

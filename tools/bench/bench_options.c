@@ -70,6 +70,8 @@ static void options_fit(struct bench_options *options, enum bench_like like)
 	if (options->factor == 0)
 		options->factor = like == LIKE_OSU ? 2 : 4;
 	results_apart(BENCH, options->json, options->csv);
+	if (options->rank_count > 0)
+		bench_results_check(options->json, options->csv);
 	if (options->aggregate > 0 && options->peers.count > 0)
 		option_fail(BENCH, "--aggregate: peers make one call at a time");
 	if (options->rank_count > 0 && operation_rooted(options->op) &&

@@ -58,6 +58,12 @@ static void head_columns(struct bench_output *output)
 	(void)fprintf(file, "\n");
 }
 
+void bench_results_check(const char *json, const char *csv)
+{
+	results_check(BENCH, "--json", json);
+	results_check(BENCH, "--csv", csv);
+}
+
 void bench_output_open(struct bench_output *output, struct bench *bench)
 {
 	const struct bench_options *options = bench->options;
@@ -66,10 +72,8 @@ void bench_output_open(struct bench_output *output, struct bench *bench)
 	*output = (struct bench_output) { .options = options,
 					  .peers = &bench->peers,
 					  .rank_count = bench->rank_count };
-	if (first) {
-		results_check(BENCH, "--json", options->json);
-		results_check(BENCH, "--csv", options->csv);
-	}
+	if (first)
+		bench_results_check(options->json, options->csv);
 	if (first && (options->json[0] != '\0' || options->csv[0] != '\0'))
 		output->results = json_array();
 	if (first && strcmp(options->json, "-") != 0 && strcmp(options->csv, "-") != 0)

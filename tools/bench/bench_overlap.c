@@ -403,8 +403,7 @@ static void overlap_open(struct overlap *o, const struct given *given)
 	o->unit_ns = unit_measure();
 	if (o->bench.rank != 0)
 		return;
-	results_check(BENCH, "--json", given->json);
-	results_check(BENCH, "--csv", given->csv);
+	bench_results_check(given->json, given->csv);
 	if (given->json[0] != '\0' || given->csv[0] != '\0')
 		o->results = json_array();
 	o->text = strcmp(given->json, "-") != 0 && strcmp(given->csv, "-") != 0;
@@ -551,5 +550,7 @@ int bench_overlap(int argc, char **argv)
 	if (given.sizes.end_bytes < given.sizes.begin_bytes)
 		option_fail(BENCH, "-e is less than -b");
 	results_apart(BENCH, given.json, given.csv);
+	if (given.rank_count > 0)
+		bench_results_check(given.json, given.csv);
 	return bench_start(given.rank_count, false, overlap_rank, &given);
 }

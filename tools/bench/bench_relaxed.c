@@ -102,7 +102,7 @@ static int relaxed_rank(void *arg, int line_fd)
 	bench.rank_count = rubato_size(bench.comm);
 	relaxed_fit(o, rubato_size(bench.comm));
 	if (bench.rank == 0)
-		results_check(BENCH, "--json", given->json);
+		bench_results_check(given->json, "");
 	bench_peers_open(&given->peers, bench.comm);
 	o->peer_count = given->peers.count;
 	for (uint32_t i = 0; i < o->peer_count; i++)
@@ -172,6 +172,8 @@ int bench_relaxed(int argc, char **argv, bool lagged)
 	relaxed_init(&given.relaxed, BENCH, lagged);
 	(void)options_read(&options, (int)word_count, words);
 	relaxed_fit(&given.relaxed, given.rank_count);
+	if (given.rank_count > 0)
+		bench_results_check(given.json, "");
 	free(words);
 	return bench_start(given.rank_count, bench_bind(&given.peers, given.rank_count),
 			   relaxed_rank, &given);

@@ -50,11 +50,14 @@ void sim_options_read(int argc, char **argv, struct sim_options *options);
  * simulated cluster, its network and --json; what was given, but for --json. */
 void sim_options_init(struct sim_options *options, int argc, char **argv);
 extern const struct option sim_cluster_rows[], sim_json_rows[];
-void sim_faults_fit(const struct sim_options *options);
+/* Ends the program, too, where there can be no such cluster: the simulator is asked. */
+void sim_cluster_fit(const struct sim_options *options);
 /* After a run of `what`: a line on standard error where some were of no effect. */
 void sim_faults_tell(const struct sim_options *options, const char *what,
 		     const rubato_sim_result *result);
 json_t *sim_args_json(int argc, char **argv);
+/* Takes the document; false after a line on standard error: not all of it could be written. */
+bool sim_json_write(const char *path, json_t *root);
 
 /* ---- Calls with known results ---- */
 

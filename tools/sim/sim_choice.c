@@ -334,6 +334,7 @@ int sim_choice_command(int argc, char **argv)
 		.tables = tables,
 	};
 	json_t *results = json_array();
+	bool written = true;
 	double most;
 
 	(void)setenv("RUBATO_LOG", "none", 0); /* Runs that are cut short would warn. */
@@ -346,16 +347,17 @@ int sim_choice_command(int argc, char **argv)
 		option_fail(SIM, "-e is less than -b");
 	if (o.sim.cluster.fault_count > 0)
 		option_fail(SIM, "choice takes no --faults");
+	sim_cluster_fit(&o.sim);
 	results_check(SIM, "--json", o.sim.json);
 	most = table(&o, results);
 	if (o.sim.json[0] == '\0')
 		json_decref(results);
-	else if (!results_write(o.sim.json,
-				json_pack("{s:s,s:o,s:i,s:o,s:o}", "version", rubato_version(),
-					  "args", sim_args_json(argc, argv), "ranks",
-					  (int)o.sim.cluster.rank_count, "network",
-					  options_json(network_rows, &o.sim.cluster), "results",
-					  results)))
-		option_fail(SIM, "--json: could not write everything");
-	return most <= o.bound ? EXIT_SUCCESS : EXIT_FAILURE;
+	else
+		written = sim_json_write(
+			o.sim.json,
+			json_pack("{s:s,s:o,s:i,s:o,s:o}", "version", rubato_version(), "args",
+				  sim_args_json(argc, argv), "ranks", (int)o.sim.cluster.rank_count,
+				  "network", options_json(network_rows, &o.sim.cluster), "results",
+				  results));
+	return most <= o.bound && written ? EXIT_SUCCESS : EXIT_FAILURE;
 }

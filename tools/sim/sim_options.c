@@ -124,7 +124,7 @@ static bool faults_read(const char *option, const char *text, void *to, struct o
 
 /* ---- Options ---- */
 
-void sim_faults_fit(const struct sim_options *options)
+static void faults_fit(const struct sim_options *options)
 {
 	for (uint32_t i = 0; i < options->cluster.fault_count; i++) {
 		const rubato_sim_fault *fault = &options->faults[i];
@@ -137,6 +137,25 @@ void sim_faults_fit(const struct sim_options *options)
 				    "(%u ranks)",
 				    i + 1, options->cluster.rank_count);
 	}
+}
+
+static rubato_status rank_idle(rubato_comm *comm, void *arg)
+{
+	(void)comm;
+	(void)arg;
+	return RUBATO_OK;
+}
+
+void sim_cluster_fit(const struct sim_options *options)
+{
+	rubato_sim_options one = options->cluster;
+	rubato_sim_result result;
+
+	faults_fit(options);
+	one.rank_count = 1;
+	one.fault_count = 0;
+	if (rubato_sim_run(&one, rank_idle, NULL, &result) == RUBATO_ERR_ARGUMENT)
+		option_fail(SIM, "%s", rubato_error_text());
 }
 
 void sim_faults_tell(const struct sim_options *options, const char *what,
@@ -157,7 +176,7 @@ static void options_fit(struct sim_options *options)
 	if (options->root >= options->cluster.rank_count)
 		option_fail(SIM, "-r %u: there are %u ranks", options->root,
 			    options->cluster.rank_count);
-	sim_faults_fit(options);
+	sim_cluster_fit(options);
 	skew_fit(SIM, &options->skew, options->cluster.rank_count);
 	options->skew.seed = options->cluster.seed;
 	if (options->helped &&
@@ -242,6 +261,14 @@ json_t *sim_args_json(int argc, char **argv)
 			json_array_append_new(args, results_text(argv[i]));
 	}
 	return args;
+}
+
+bool sim_json_write(const char *path, json_t *root)
+{
+	if (results_write(path, root))
+		return true;
+	(void)fprintf(stderr, "%s: --json: could not write everything\n", SIM);
+	return false;
 }
 
 void sim_options_read(int argc, char **argv, struct sim_options *o)
