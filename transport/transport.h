@@ -323,6 +323,13 @@ struct rb_transport_ops {
 	void (*recv)(struct rb_endpoint *ep, struct rb_request *request);
 	void (*put)(struct rb_endpoint *ep, struct rb_request *request);
 	void (*cancel)(struct rb_endpoint *ep, struct rb_request *request);
+	/*
+	 * As cancel, of a receive: its buffer is quiet. But a message that it has met may yet be
+	 * taken back by its sender. True: that is not known; it is PENDING, for it completes when
+	 * the message was sent, and nobody has it (OK), or was not (CANCELLED: as if the receive
+	 * had never been posted). False: it is DONE. NULL: cancel knows.
+	 */
+	bool (*leave)(struct rb_endpoint *ep, struct rb_request *request);
 	/* Takes back a receive, as if it had never been posted; false: a message has met it. */
 	bool (*recall)(struct rb_endpoint *ep, struct rb_request *request);
 

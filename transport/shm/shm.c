@@ -69,6 +69,15 @@ static void shm_cancel(struct rb_endpoint *base, struct rb_request *request)
 	request->state = RB_REQUEST_DONE;
 }
 
+static bool shm_leave(struct rb_endpoint *base, struct rb_request *request)
+{
+	if (request->state == RB_REQUEST_PENDING &&
+	    rb_shm_leave_recv((struct rb_shm_endpoint *)base, request))
+		return true;
+	shm_cancel(base, request);
+	return false;
+}
+
 static bool shm_recall(struct rb_endpoint *base, struct rb_request *request)
 {
 	struct rb_shm_endpoint *ep = (struct rb_shm_endpoint *)base;
@@ -609,6 +618,7 @@ const struct rb_transport_ops rb_transport_shm = {
 	.recv = rb_shm_recv,
 	.put = rb_shm_put,
 	.cancel = shm_cancel,
+	.leave = shm_leave,
 	.recall = shm_recall,
 	.send_now = rb_shm_send_now,
 	.recv_now = rb_shm_recv_now,

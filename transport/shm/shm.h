@@ -192,6 +192,7 @@ enum rb_shm_stage {
 	RB_SHM_IN_PIECES, /* Receive: of the message in `pieces`. */
 	RB_SHM_INCOMING,  /* Receive: cleared its sender; pieces come, or are fetched. */
 	RB_SHM_SETTLING, /* Receive: of it nothing is to come; its sender may take it back first. */
+	RB_SHM_LETTING,  /* Likewise, and nobody wants it any more: see leave(). */
 	RB_SHM_QUEUED,   /* Send: waits for room in the ring. */
 	RB_SHM_ANNOUNCED, /* Send: waits for CLEAR; then, by a joint, for its end. */
 	RB_SHM_STREAMING, /* Send: pieces go out. Put to added memory: likewise. */
@@ -406,6 +407,8 @@ void rb_shm_send_soon(struct rb_endpoint *base, uint32_t peer);
 /* all: nothing is left for the next poll. */
 void rb_shm_drain(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, bool all);
 void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request);
+/* False: nothing that its sender may take back has met it. */
+bool rb_shm_leave_recv(struct rb_shm_endpoint *ep, struct rb_request *request);
 /* Of a lost peer: the message of which not all has come. */
 void rb_shm_pieces_lose(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer);
 /* By a joint, the last slice by us. */

@@ -229,6 +229,22 @@ void rb_shm_cancel_recv(struct rb_shm_endpoint *ep, struct rb_request *request)
 	rb_shm_say(ep, peer, RB_SHM_ENOUGH, request->tag, request->backend[RB_SHM_THEIR_ID], 0, 0);
 }
 
+bool rb_shm_leave_recv(struct rb_shm_endpoint *ep, struct rb_request *request)
+{
+	struct rb_shm_peer *peer = &ep->peers[request->peer];
+	uint64_t stage = request->backend[RB_SHM_STAGE];
+
+	if ((stage != RB_SHM_INCOMING && stage != RB_SHM_SETTLING) ||
+	    rb_shm_part_early(ep, peer, request)) /* All of it is here. */
+		return false;
+	request->status = RUBATO_OK;
+	request->backend[RB_SHM_STAGE] = RB_SHM_LETTING;
+	if (stage == RB_SHM_INCOMING) /* Else it has been asked. */
+		rb_shm_say(ep, peer, RB_SHM_SETTLE, request->tag, request->backend[RB_SHM_THEIR_ID],
+			   request->backend[RB_SHM_ID], 0);
+	return true;
+}
+
 /* ---- Cells ---- */
 
 /* What a peer writes is never taken on trust; poll ends a peer that writes nonsense. */
@@ -421,6 +437,15 @@ static void incoming_end(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	received(ep, request);
 }
 
+/* Of a message of which nothing is received. */
+static void settled(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
+		    struct rb_request *request, rubato_status status)
+{
+	rb_shm_queue_remove(&peer->incoming, request);
+	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
+	rb_shm_complete(ep, request, status);
+}
+
 static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		      const struct rb_shm_cell *cell, uint64_t word)
 {
@@ -429,12 +454,14 @@ static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	uint64_t size_bytes = cell->arg[1], begun_ns = 0;
 	uint64_t sender_ns = cell->arg[2] < UINT32_MAX ? cell->arg[2] : UINT32_MAX;
 	uint64_t offset;
+	bool left;
 
 	if (!in_bulk(ep, peer, size_bytes) || request == NULL || request->peer != peer->rank ||
 	    request->kind != RB_REQUEST_RECV)
 		return; /* Cancelled meanwhile. */
+	left = request->backend[RB_SHM_STAGE] == RB_SHM_LETTING;
 	if (request->backend[RB_SHM_JOINT] != 0 ||
-	    request->backend[RB_SHM_STAGE] != RB_SHM_INCOMING) {
+	    (request->backend[RB_SHM_STAGE] != RB_SHM_INCOMING && !left)) {
 		broken(ep, peer);
 		return;
 	}
@@ -443,13 +470,18 @@ static void take_data(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 		broken(ep, peer);
 		return;
 	}
-	if (rb_shm_shows(offset) && request->backend[RB_SHM_SHOWN] != 0)
+	if (!left && rb_shm_shows(offset) && request->backend[RB_SHM_SHOWN] != 0)
 		begun_ns = rb_clock_ns();
-	memcpy((uint8_t *)request->buffer + offset, source, size_bytes);
+	if (!left)
+		memcpy((uint8_t *)request->buffer + offset, source, size_bytes);
 	if (begun_ns > 0)
 		rb_shm_way_add(request, size_bytes, rb_clock_ns() - begun_ns + sender_ns);
 	request->backend[RB_SHM_OFFSET] = offset + size_bytes;
-	if (offset + size_bytes == request->size_bytes)
+	if (offset + size_bytes < request->size_bytes)
+		return;
+	if (left)
+		settled(ep, peer, request, RUBATO_OK);
+	else
 		incoming_end(ep, peer, request);
 }
 
@@ -512,13 +544,11 @@ static void take_settled(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 
 	if (request == NULL || request->peer != peer->rank || request->kind != RB_REQUEST_RECV)
 		return; /* Cancelled meanwhile. */
-	if (request->backend[RB_SHM_STAGE] != RB_SHM_SETTLING) {
+	if (request->backend[RB_SHM_STAGE] != RB_SHM_SETTLING &&
+	    request->backend[RB_SHM_STAGE] != RB_SHM_LETTING)
 		broken(ep, peer);
-		return;
-	}
-	rb_shm_queue_remove(&peer->incoming, request);
-	rb_shm_id_give(&ep->ids, request->backend[RB_SHM_ID]);
-	rb_shm_complete(ep, request, request->status);
+	else
+		settled(ep, peer, request, request->status);
 }
 
 /* The sender took its message back: an unmatched one is forgotten, a matched receive waits again
@@ -535,6 +565,10 @@ static void take_withdraw(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer, 
 	}
 	while (request != NULL && request->backend[RB_SHM_THEIR_ID] != their_id)
 		request = request->next;
+	if (request != NULL && request->backend[RB_SHM_STAGE] == RB_SHM_LETTING) {
+		settled(ep, peer, request, RUBATO_ERR_CANCELLED);
+		return;
+	}
 	if (request != NULL) {
 		(void)rb_shm_part_early(ep, peer, request);
 		rb_shm_queue_remove(&peer->incoming, request);

@@ -628,6 +628,7 @@ static void send_unlink(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 	case RB_SHM_IN_PIECES:
 	case RB_SHM_INCOMING:
 	case RB_SHM_SETTLING:
+	case RB_SHM_LETTING:
 		RB_ASSERT(request->kind != RB_REQUEST_RECV);
 	}
 }

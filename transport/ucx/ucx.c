@@ -222,6 +222,17 @@ static void ucx_cancel(struct rb_endpoint *ep, struct rb_request *request)
 	ux->posting = NULL;
 }
 
+static bool ucx_leave(struct rb_endpoint *ep, struct rb_request *request)
+{
+	if (request->state == RB_REQUEST_PENDING && request->backend[RB_UCX_LISTED] == 0 &&
+	    request->backend[RB_UCX_STAGE] == RB_UCX_STAGE_RECEIVING) {
+		rb_ucx_large_let((struct rb_ucx *)ep, request);
+		return true;
+	}
+	ucx_cancel(ep, request);
+	return false;
+}
+
 static struct rb_request *ucx_poll(struct rb_endpoint *ep)
 {
 	struct rb_ucx *ux = (struct rb_ucx *)ep;
@@ -671,6 +682,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.recv = ucx_recv,
 	.put = ucx_put,
 	.cancel = ucx_cancel,
+	.leave = ucx_leave,
 	.recall = ucx_recall,
 	.unmatched = ucx_unmatched,
 	.poll = ucx_poll,

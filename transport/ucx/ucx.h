@@ -146,6 +146,7 @@ struct rb_ucx_arrival {
 	struct rb_ucx_arrival *next_by_id;
 	struct rb_request *receive;     /* That it has met. */
 	bool dead;                      /* Nobody wants it; with a receive: it does not fit. */
+	bool left;                      /* Its receive left it: see leave(). */
 	bool began, stopped;            /* Something of it came; STOPPED or ENDED came. */
 	bool answered;                  /* CLEAR has been sent, as things are. */
 	uint64_t came_bytes, end_bytes; /* How much came, of what will. */
@@ -370,6 +371,8 @@ void rb_ucx_large_send(struct rb_ucx *ux, struct rb_request *send);
 void rb_ucx_push(struct rb_ucx *ux, struct rb_request *request);
 /* Tells that no more comes of a send in stage SENDING. */
 void rb_ucx_large_stop(struct rb_ucx *ux, struct rb_request *send);
+/* Of a receive that a message has met; it stays with it. */
+void rb_ucx_large_let(struct rb_ucx *ux, struct rb_request *receive);
 /* A receive meets what has come of its message, which is out of the matcher. */
 void rb_ucx_large_meet(struct rb_ucx *ux, struct rb_request *receive,
 		       struct rb_ucx_arrival *message);

@@ -272,7 +272,8 @@ static void settle(struct rb_ucx *ux, uint32_t rank, struct rb_ucx_arrival *mess
 	if (receive != NULL && is_final(message)) {
 		message->receive = NULL;
 		message->dead = true;
-		rb_ucx_complete(ux, receive, refused ? RUBATO_ERR_MISMATCH : RUBATO_OK);
+		rb_ucx_complete(ux, receive,
+				refused && !message->left ? RUBATO_ERR_MISMATCH : RUBATO_OK);
 	}
 	if (message->dead && is_over(message)) {
 		message_free(ux, rank, message);
@@ -312,6 +313,17 @@ void rb_ucx_large_leave(struct rb_ucx *ux, struct rb_request *receive)
 	if (!message->dead)
 		message->answered = false; /* It was wanted. */
 	message->dead = true;
+	settle(ux, receive->peer, message);
+}
+
+void rb_ucx_large_let(struct rb_ucx *ux, struct rb_request *receive)
+{
+	struct rb_ucx_arrival *message =
+		(struct rb_ucx_arrival *)(uintptr_t)receive->backend[RB_UCX_OTHER];
+
+	if (!message->dead)
+		message->answered = false; /* It was wanted. */
+	message->dead = message->left = true;
 	settle(ux, receive->peer, message);
 }
 
@@ -414,7 +426,7 @@ void rb_ucx_stopped(struct rb_ucx *ux, const struct rb_ucx_head *head)
 	struct rb_ucx_peer *peer = &ux->peers[rank];
 	struct rb_ucx_arrival *message = *message_at(peer, head->id);
 	struct rb_request *receive = NULL;
-	bool ended = head->message == RB_UCX_ENDED;
+	bool ended = head->message == RB_UCX_ENDED, left;
 
 	if (message == NULL)
 		message = message_make(ux, head);
@@ -436,8 +448,11 @@ void rb_ucx_stopped(struct rb_ucx *ux, const struct rb_ucx_head *head)
 		message->receive = NULL;
 		message->dead = true;
 	}
+	left = message->left;
 	settle(ux, rank, message);
-	if (receive != NULL) {
+	if (receive != NULL && left) {
+		rb_ucx_complete(ux, receive, RUBATO_ERR_CANCELLED);
+	} else if (receive != NULL) {
 		receive->backend[RB_UCX_STAGE] = RB_UCX_STAGE_NONE;
 		rb_ucx_post_recv(ux, receive);
 	}
