@@ -588,6 +588,44 @@ static void stage_cancel(struct rubato_op *op, const char *text)
 		rb_run_fail(engine, &op->converted.run, RUBATO_ERR_CANCELLED, text);
 }
 
+/* Its sender has the last word on the message that the receive had met. */
+static void left_done(struct rb_engine *engine, struct rb_slot *slot)
+{
+	const struct rb_request *request = &slot->request;
+	struct rubato_comm *comm = slot->owner;
+	uint64_t number = request->tag.step;
+	struct rb_flow *flow;
+	struct rubato_op *at;
+
+	flow = rb_flow_find(&comm->flows, request->peer, (uint32_t)rb_tag_number_of(request->tag),
+			    false);
+	/* Not sent: who posts next waits for its number. Where numbers begin anew meanwhile it is
+	 * none of these. */
+	if (request->status == RUBATO_ERR_CANCELLED && flow != NULL && rb_flow_had(flow, number)) {
+		at = op_of(flow->first);
+		while (at != NULL && at->message.in.number < number)
+			at = op_after(at);
+		if (renumber_freed(flow, at, number) != RUBATO_OK)
+			rb_engine_poison(engine, RUBATO_ERR_MEMORY, rubato_error_text());
+	}
+	rb_slot_give(engine, slot);
+}
+
+/* A receive that a message has met, which may yet be taken back: the application has its buffer,
+ * and the slot waits. */
+static void message_leave(struct rubato_op *op, const char *text)
+{
+	struct rb_slot *slot = op->message.slot;
+
+	slot->owner = op->comm;
+	slot->done = left_done;
+	slot->request.buffer = NULL;
+	slot->request.where = NULL;
+	op->message.slot = NULL;
+	receive_over(op);
+	rb_op_end(op, RUBATO_ERR_CANCELLED, text);
+}
+
 /* Posted only now: if its message is here it has that, as receives after it may have theirs. */
 static void put_off_cancel(struct rubato_op *op)
 {
@@ -630,7 +668,13 @@ void rb_message_cancel(struct rubato_op *op, const char *text)
 	put_off_cancel(op);
 	if (op->done || rb_message_recall(op, text))
 		return;
-	ep->ops->cancel(ep, &op->message.slot->request);
+	if (!op->sending && ep->ops->leave != NULL &&
+	    ep->ops->leave(ep, &op->message.slot->request)) {
+		message_leave(op, text);
+		return;
+	}
+	if (op->message.slot->request.state == RB_REQUEST_PENDING)
+		ep->ops->cancel(ep, &op->message.slot->request);
 	status = op->message.slot->request.status;
 	if (status != RUBATO_OK && status != RUBATO_ERR_CANCELLED) { /* It had ended by itself. */
 		message_text(op, own, sizeof(own));

@@ -489,6 +489,11 @@ struct rb_flow *rb_flow_known(const struct rb_flows *flows, uint32_t peer, uint3
 	return flow->used ? flow : NULL;
 }
 
+bool rb_flow_had(const struct rb_flow *flow, uint64_t number)
+{
+	return number < flow->next && number >= flow->pair->begin;
+}
+
 void rb_flow_settle(struct rb_flows *flows, struct rb_flow *flow)
 {
 	if (flow->next == flow->pair->begin && flow->first == NULL && flow->freed_count == 0 &&

@@ -67,6 +67,8 @@ static inline bool rb_flow_is(const struct rb_flow *flow, uint32_t peer, uint32_
 /* Of receives, once one is over: forgotten, if there is nothing to remember. */
 void rb_flow_settle(struct rb_flows *flows, struct rb_flow *flow);
 void rb_flow_jump(struct rb_flow *flow);
+/* Whether the number has been taken, since its numbers began. */
+bool rb_flow_had(const struct rb_flow *flow, uint64_t number);
 
 void rb_flow_add(struct rb_flow *flow, struct rb_flow_message *message);
 void rb_flow_remove(struct rb_flow *flow, struct rb_flow_message *message);

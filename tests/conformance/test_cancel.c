@@ -459,6 +459,74 @@ START_TEST(test_send_empty)
 }
 END_TEST
 
+/*
+ * A receive is left whose message, of its size or another, its sender takes back at that moment.
+ * Both agree whether it was sent, and nothing comes into the buffer any more.
+ */
+static void receive_left(struct conform_rank *r)
+{
+	uint8_t *large = malloc(MIB);
+	uint32_t asked = 0;
+
+	CONFORM(large != NULL, "memory");
+	for (uint32_t i = 0; i < 24; i++) {
+		struct conform_request c;
+		uint64_t word = 0;
+		bool sent, pending;
+
+		conform_barrier(r, "the next receive to be left");
+		if (r->rank == 0) {
+			conform_fill(large, MIB, 1);
+			conform_send(r, &c, 1, i, large, MIB);
+			conform_barrier(r, "its announcement");
+			await_word(r, 2 * i, "a receive that is left");
+			poll_times(r, &c, i / 4);
+			if (c.request.state != RB_REQUEST_DONE)
+				conform_cancel(r, &c);
+			sent = c.request.status == RUBATO_OK;
+			atomic_store(&r->shared->word[2 * i + 1], sent ? 1 : 2);
+			word = 1000 + i;
+			conform_send(r, &c, 1, i, &word, sizeof(word));
+			conform_finish_ok(r, &c);
+			continue;
+		}
+		conform_barrier(r, "its announcement");
+		conform_recv(r, &c, 0, i, large, i % 2 == 0 ? MIB : sizeof(word));
+		poll_times(r, &c, i % 3);
+		if (c.request.state == RB_REQUEST_DONE) { /* It was quick. */
+			atomic_store(&r->shared->word[2 * i], 1);
+			pending = false;
+		} else {
+			pending = r->ops->leave(r->ep, &c.request);
+			memset(large, 9, MIB);
+			atomic_store(&r->shared->word[2 * i], 1);
+		}
+		asked += pending;
+		if (pending)
+			conform_finish(r, &c);
+		await_word(r, 2 * i + 1, "the end of the send");
+		sent = atomic_load(&r->shared->word[2 * i + 1]) == 1;
+		if (pending) {
+			ck_assert_int_eq(c.request.status, sent ? RUBATO_OK : RUBATO_ERR_CANCELLED);
+			for (uint32_t k = 0; k < MIB; k++)
+				CONFORM(large[k] == 9, "written after it was left");
+		}
+		conform_recv(r, &c, 0, i, &word, sizeof(word));
+		conform_finish_ok(r, &c);
+		ck_assert_uint_eq(word, 1000 + i);
+	}
+	ck_assert(r->rank == 0 || asked > 0); /* Else this tested nothing. */
+	free(large);
+	exchange(r, 1000, MIB);
+}
+
+START_TEST(test_receive_left)
+{
+	if (conform_backend.ops->leave != NULL)
+		conform_run(2, receive_left);
+}
+END_TEST
+
 /* Many sends, most of them queued or held back, all cancelled: no trace is left of them. */
 static void send_many(struct conform_rank *r)
 {
@@ -544,6 +612,7 @@ TCase *conform_cancel_case(void)
 	tcase_add_test(t, test_send_midway);
 	tcase_add_test(t, test_send_refused);
 	tcase_add_test(t, test_send_empty);
+	tcase_add_test(t, test_receive_left);
 	tcase_add_test(t, test_send_many);
 	tcase_add_test(t, test_put_midway);
 	return t;

@@ -136,6 +136,36 @@ static rubato_status withdrawn_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* A receive has met a message of another size, and is given up; its sender takes that back before
+ * it has heard of either. What it sends next, with its number, is the next receive's. */
+static rubato_status left_main(rubato_comm *comm, void *arg)
+{
+	int64_t *data = calloc(BEGUN, sizeof(*data)), value = 7;
+	uint64_t patient = comm->timeout_ns;
+	rubato_op *op;
+
+	if (rubato_rank(comm) == 0) {
+		RB_TRY(rubato_op_send(comm, data, BEGUN, RUBATO_INT64, 1, 5, &op));
+		RB_TRY(rubato_start(op));
+		meet(arg);
+		meet(arg);
+		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+		rubato_op_free(op);
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 5));
+	} else {
+		meet(arg);
+		comm->timeout_ns = SHORT_NS;
+		EXPECT(rubato_recv(comm, data, 1, RUBATO_INT64, 0, 5) == RUBATO_ERR_TIMEOUT);
+		comm->timeout_ns = patient;
+		meet(arg);
+		value = 0;
+		RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 0, 5));
+		EXPECT(value == 7);
+	}
+	free(data);
+	return RUBATO_OK;
+}
+
 /* Receives whose messages are all there move what else is in flight: rank 0 passes on what comes
  * from rank 2 while it takes what rank 1 has sent. */
 static rubato_status burst_main(rubato_comm *comm, void *arg)
@@ -654,6 +684,12 @@ START_TEST(what_was_taken_back_was_never_sent)
 }
 END_TEST
 
+START_TEST(what_was_met_and_left_comes_again)
+{
+	run_threads(2, left_main, false);
+}
+END_TEST
+
 START_TEST(receives_move_what_else_is_in_flight)
 {
 	run_threads(3, burst_main, false);
@@ -720,6 +756,8 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, what_has_begun_is_waited_for);
 	tcase_add_test(tc, what_was_taken_back_was_never_sent);
+	if (transports[0]->leave != NULL) /* Else it may be lost: docs/protocol.md, "Numbers". */
+		tcase_add_test(tc, what_was_met_and_left_comes_again);
 	tcase_add_test(tc, receives_move_what_else_is_in_flight);
 	tcase_add_test(tc, receives_notice_what_happens);
 	tcase_add_test(tc, waits_are_for_what_leaves_too);
