@@ -383,16 +383,20 @@ static struct rb_plan_place *derive_work(const struct rb_plan *plan, uint32_t in
 	return from;
 }
 
-static void derive_acts(struct rb_plan *plan)
+bool rb_plan_acts_make(struct rb_plan *plan)
 {
 	struct rb_plan_place *from;
 
+	if (plan->acts != NULL)
+		return true;
 	plan->acts = calloc(plan->order_count, sizeof(*plan->acts));
 	plan->parcels = calloc(plan->order_count, sizeof(*plan->parcels));
 	plan->operands = calloc((size_t)plan->schedule.span_count + 1, sizeof(*plan->operands));
 	if (plan->acts == NULL || plan->parcels == NULL || plan->operands == NULL) {
+		free(plan->acts);
+		plan->acts = NULL;
 		plan->order_count = 0; /* No memory: step by step. */
-		return;
+		return false;
 	}
 	from = plan->operands;
 	for (uint32_t i = 0; i < plan->order_count; i++) {
@@ -414,6 +418,7 @@ static void derive_acts(struct rb_plan *plan)
 		messages = plan->messages[plan->order[i]].simple ? messages + 1 : 0;
 		plan->acts[i].messages = messages;
 	}
+	return true;
 }
 
 static void derive_order(struct rb_plan *plan)
@@ -438,8 +443,6 @@ static void derive_order(struct rb_plan *plan)
 		plan->order[plan->order_count++] = (uint8_t)i;
 		left &= ~(UINT64_C(1) << i);
 	}
-	if (plan->order_count > 0)
-		derive_acts(plan);
 }
 
 static bool is_short(const struct rb_plan *plan)
@@ -751,7 +754,7 @@ void rb_plan_rename(struct rb_plan *plan, uint32_t (*name)(const void *arg, uint
 		if (step->peer != RB_SELF)
 			step->peer = name(arg, step->peer);
 	}
-	for (uint32_t i = 0; i < plan->order_count; i++)
+	for (uint32_t i = 0; plan->acts != NULL && i < plan->order_count; i++)
 		if (plan->acts[i].messages > 0)
 			plan->parcels[i].peer = plan->schedule.steps[plan->order[i]].peer;
 }

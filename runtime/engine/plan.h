@@ -102,7 +102,8 @@ struct rb_plan {
 	struct rb_plan_message *messages;
 	/* Its steps, in an order for straight.h: sends and work as soon as they can be. 0: none. */
 	uint8_t order[RB_PLAN_STEPS_SHORT], order_count;
-	/* In this order: the acts, and those that are messages. Then all operands of the acts. */
+	/* In this order: the acts, and those that are messages. Then all operands of the acts.
+	 * NULL: nobody has carried it out so yet. */
 	struct rb_plan_act *acts;
 	struct rb_parcel *parcels;
 	struct rb_plan_place *operands;
@@ -173,6 +174,8 @@ RB_NODISCARD rubato_status rb_plan_from(const struct rb_schedule *schedule,
  * MEMORY. */
 RB_NODISCARD rubato_status rb_plan_staged(struct rb_plan *plan, const struct rb_staging *staging,
 					  struct rb_plan **out);
+/* Of one with an order; false: no memory, and it has none from now on. */
+bool rb_plan_acts_make(struct rb_plan *plan);
 /* Its peers are other ranks from now on: name() of those that it was made for. */
 void rb_plan_rename(struct rb_plan *plan, uint32_t (*name)(const void *arg, uint32_t peer),
 		    const void *arg);

@@ -1,14 +1,14 @@
 /* straight.c -- see straight.h. */
 #include "runtime/engine/straight.h"
 
-bool rb_straight_can(const struct rb_engine *engine, const struct rb_plan *plan)
+bool rb_straight_can(const struct rb_engine *engine, struct rb_plan *plan)
 {
 	if (plan->order_count == 0 || engine->executor->ops->now == NULL)
 		return false;
 	for (uint32_t i = 0; i < engine->endpoint_count; i++)
 		if (engine->endpoints[i]->ops->send_now == NULL)
 			return false;
-	return true;
+	return rb_plan_acts_make(plan);
 }
 
 static enum rb_now message(const struct rb_engine *engine, const struct rb_straight *s,

@@ -22,8 +22,9 @@ struct rb_straight {
 	uint32_t divisor; /* Of AVG. */
 };
 
-/* Whether all its messages go over transports, and its work to an executor, that do such things. */
-bool rb_straight_can(const struct rb_engine *engine, const struct rb_plan *plan);
+/* Whether all its messages go over transports, and its work to an executor, that do such things:
+ * then what it takes is ready. */
+bool rb_straight_can(const struct rb_engine *engine, struct rb_plan *plan);
 
 /* ---- Here, as a call's time goes into it ---- */
 
