@@ -46,8 +46,8 @@ enum rb_shm_cell_kind {
 			  * above 32 bits, likewise. */
 	RB_SHM_CLEAR,   /* Send it: arg: sender's id, receiver's id; by its joint to where, or 0. */
 	RB_SHM_ENOUGH,  /* No (more) data is wanted, the send is complete: arg: sender's id. */
-	RB_SHM_SETTLE,  /* As ENOUGH, and say so: it is empty, or does not fit: arg: sender's id,
-			 * receiver's id. */
+	RB_SHM_SETTLE,  /* As ENOUGH, and say so: it is empty, does not fit, or was left: arg:
+			 * sender's id, receiver's id. */
 	RB_SHM_SETTLED, /* The send is complete: arg: receiver's id. */
 	RB_SHM_WITHDRAW, /* The announced message is not coming: tag; arg: sender's id. */
 	RB_SHM_DATA,     /* A piece in a bulk buffer: arg: receiver's id, bytes, and for
