@@ -165,7 +165,7 @@ struct rb_choice_facts {
 	bool own_links;
 	uint32_t cores;           /* Of the machine, or part of one, with the most ranks a core. */
 	uint32_t host_ranks;      /* Those that share these. */
-	uint64_t chunk_bytes_max; /* RUBATO_CHUNK: 256 KiB. */
+	uint64_t chunk_bytes_max; /* RUBATO_CHUNK: 256 KiB, of what pipelines. */
 	/* Of this operation: each reduction rounds what it gives (rubato_set_wire). So only those
 	 * are chosen in which one step reduces all operands, or each node's one: own_link then does
 	 * not matter. By name also others in which no rank reduces an element twice. */

@@ -353,6 +353,17 @@ START_TEST(slots_that_alternate_are_cheaper_while_they_fit)
 }
 END_TEST
 
+static uint64_t chunk_bytes(const struct rb_choice_facts *facts, enum rb_kind kind,
+			    const char *name, uint64_t bytes)
+{
+	struct rb_choice choice;
+
+	ck_assert_int_eq(
+		rb_choose(facts, kind, bytes / 4, 4, rb_algorithm_find(kind, name), &choice),
+		RUBATO_OK);
+	return choice.chunk * 4;
+}
+
 /* As measured on 2 cores of an Intel Xeon (family 6, model 207). */
 START_TEST(long_messages_go_by_a_kernel_that_copies_fast)
 {
@@ -368,9 +379,7 @@ START_TEST(long_messages_go_by_a_kernel_that_copies_fast)
 		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, true), "staged");
 		facts.node.attach_bytes = 131072;
 		facts.node.attach_copies = 2.4;
-		/* Those of two ranks cross. */
-		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, true),
-				 n == 2 ? "staged" : "flat");
+		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, true), "flat");
 		/* Blocks of alltoall and allgather that it does not copy. */
 		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 128 << 10, true),
 				 n == 2 ? "flat" : "staged");
@@ -380,6 +389,27 @@ START_TEST(long_messages_go_by_a_kernel_that_copies_fast)
 		facts.node.attach_copies = 6;
 		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, true), "staged");
 	}
+}
+END_TEST
+
+/* Whom nobody waits for has nothing of short chunks. */
+START_TEST(what_the_kernel_copies_goes_in_long_messages)
+{
+	struct rb_choice_facts facts = node(2, true);
+
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLGATHER, "flat", 16 << 20), 256 << 10);
+	facts.node.attach_bytes = 131072;
+	facts.node.attach_copies = 2.4;
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLGATHER, "flat", 16 << 20), 2 << 20);
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_BROADCAST, "flat", 16 << 20), 2 << 20);
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLGATHER, "ring", 16 << 20), 256 << 10);
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLGATHER, "bruck", 16 << 20), 256 << 10);
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLREDUCE, "flat", 16 << 20), 256 << 10);
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_BROADCAST, "staged", 16 << 20), 256 << 10);
+	facts.chunk_bytes_max = 4 << 20; /* The caller's word goes first. */
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLGATHER, "flat", 16 << 20), 4 << 20);
+	facts.chunk_bytes_max = 128 << 10;
+	ck_assert_uint_eq(chunk_bytes(&facts, RB_KIND_ALLGATHER, "flat", 16 << 20), 128 << 10);
 }
 END_TEST
 
@@ -565,17 +595,6 @@ START_TEST(networks_are_spared)
 	ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 64 << 10, false), "recursive_doubling");
 }
 END_TEST
-
-static uint64_t chunk_bytes(const struct rb_choice_facts *facts, enum rb_kind kind,
-			    const char *name, uint64_t bytes)
-{
-	struct rb_choice choice;
-
-	ck_assert_int_eq(
-		rb_choose(facts, kind, bytes / 4, 4, rb_algorithm_find(kind, name), &choice),
-		RUBATO_OK);
-	return choice.chunk * 4;
-}
 
 /* Few messages where one costs much, and chunks that are worth it. */
 START_TEST(messages_cost_what_was_measured)
@@ -777,6 +796,7 @@ int main(void)
 	tcase_add_test(tc, choices_fit_everywhere);
 	tcase_add_test(tc, slots_that_alternate_are_cheaper_while_they_fit);
 	tcase_add_test(tc, long_messages_go_by_a_kernel_that_copies_fast);
+	tcase_add_test(tc, what_the_kernel_copies_goes_in_long_messages);
 	tcase_add_test(tc, curves_cross_where_they_do);
 	tcase_add_test(tc, messages_from_many_are_cheaper_where_caches_are_larger);
 	tcase_add_test(tc, an_alltoall_gains_nothing_by_scratch);
