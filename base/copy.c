@@ -1,16 +1,28 @@
 /* copy.c -- see copy.h. */
 #include "base/copy.h"
 
-#include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 static void copy_plain(void *to, const void *from, size_t size_bytes)
 {
 	memcpy(to, from, size_bytes);
 }
 
+uint64_t rb_shared_cache_bytes(void)
+{
+#ifdef _SC_LEVEL3_CACHE_SIZE
+	long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+
+	return bytes > 0 ? (uint64_t)bytes : 0;
+#else
+	return 0;
+#endif
+}
+
 #if defined(__x86_64__) && !RB_COPY_WATCHED
 #include <cpuid.h>
+#include <emmintrin.h>
 
 #define FAST_SHORT_STRINGS (1u << 4) /* Leaf 7, EDX. */
 #define ZEN_3_AND_4 0x19u
@@ -41,7 +53,39 @@ rb_copy_fn *rb_copy_across(void)
 {
 	return strings_are_fast() ? copy_short_by_string : copy_plain;
 }
+
+#define LINE_BYTES 64u
+
+static void line_past(uint8_t *to, const uint8_t *from)
+{
+	__m128i line[LINE_BYTES / sizeof(__m128i)];
+
+	for (uint32_t i = 0; i < LINE_BYTES / sizeof(__m128i); i++)
+		line[i] = _mm_loadu_si128((const __m128i *)(const void *)from + i);
+	for (uint32_t i = 0; i < LINE_BYTES / sizeof(__m128i); i++)
+		_mm_stream_si128((__m128i *)(void *)to + i, line[i]);
+}
+
+void rb_copy_past(void *to, const void *from, size_t size_bytes)
+{
+	size_t head = -(uintptr_t)to & (LINE_BYTES - 1), at;
+
+	if (size_bytes < head + LINE_BYTES) {
+		memcpy(to, from, size_bytes);
+		return;
+	}
+	memcpy(to, from, head);
+	for (at = head; size_bytes - at >= LINE_BYTES; at += LINE_BYTES)
+		line_past((uint8_t *)to + at, (const uint8_t *)from + at);
+	memcpy((uint8_t *)to + at, (const uint8_t *)from + at, size_bytes - at);
+	_mm_sfence(); /* Whoever is told that it is there finds it. */
+}
 #else
+void rb_copy_past(void *to, const void *from, size_t size_bytes)
+{
+	memcpy(to, from, size_bytes);
+}
+
 rb_copy_fn *rb_copy_across(void)
 {
 	return copy_plain;

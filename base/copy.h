@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Who watches memory does not see what a string instruction touches. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(RB_MEMORY_IS_WATCHED)
@@ -39,5 +40,11 @@ typedef void rb_copy_fn(void *to, const void *from, size_t size_bytes);
 
 /* Finds the one for this processor. */
 rb_copy_fn *rb_copy_across(void);
+
+/* A copy that leaves the caches to others: of what nobody reads before they have forgotten it. An
+ * ordinary store reads each line first, to write it back later. */
+void rb_copy_past(void *to, const void *from, size_t size_bytes);
+/* Of the last level, which cores share; 0: not known. */
+uint64_t rb_shared_cache_bytes(void);
 
 #endif

@@ -104,6 +104,9 @@ enum rb_step_kind {
 #define RB_STEP_OUT 8u
 /* DEVICE, of COPY and REDUCE: the device's executor carries it out (stage.h). */
 #define RB_STEP_DEVICE 16u
+/* LAST, of COPY and REDUCE into OUT: no step reads what it writes. Plans find it out: it changes
+ * nothing but the time that this takes. */
+#define RB_STEP_LAST 64u
 
 struct rb_step {
 	uint8_t kind; /* enum rb_step_kind. */

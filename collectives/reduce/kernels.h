@@ -48,7 +48,8 @@ struct rb_divisor rb_divisor_make(uint32_t count, uint32_t bits);
 /*
  * A target that no second-level cache holds is written past the caches: its lines need not be read
  * first, which is a quarter of the traffic of a sum of two. The engine's slices (256 KiB) are
- * shorter: what they give is sent or added next, and had better stay in the cache.
+ * shorter: what they give is sent or added next, and had better stay in the cache, unless they say
+ * that it is not (past).
  */
 #define RB_STREAM_FROM (4u << 20)
 

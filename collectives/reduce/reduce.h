@@ -15,6 +15,7 @@
 #ifndef RB_COLLECTIVES_REDUCE_H
 #define RB_COLLECTIVES_REDUCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,7 @@ struct rb_reduce {
 	const void *const *from;
 	uint32_t from_count; /* At least 1. */
 	uint64_t count;      /* Elements. */
+	bool past;           /* The result leaves the caches to others (base/copy.h). */
 	enum rb_coding
 		coding; /* All but NONE: as struct rb_coded has it, type and operator aside; */
 	rubato_wire wire;

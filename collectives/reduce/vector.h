@@ -268,7 +268,8 @@ static bool stream_from(const struct rb_reduce *r, uint64_t *first)
 {
 	size_t element = rubato_type_bytes(r->type), skip = -(uintptr_t)r->to & (VECTOR_BYTES - 1);
 
-	if (!STREAMS || r->count * element < RB_STREAM_FROM || skip % element != 0)
+	if (!STREAMS || !(r->past || r->count * element >= RB_STREAM_FROM) || skip % element != 0 ||
+	    skip / element > r->count)
 		return false;
 	for (uint32_t k = 0; k < r->from_count; k++)
 		if (r->from[k] == r->to)

@@ -37,9 +37,13 @@ static void work_slice(struct host *host, struct rb_work *work, uint64_t count)
 	part.count = count;
 	part.to = (uint8_t *)part.to + skip;
 	if (part.from_count == 1 && part.final_count == 0) {
-		if (part.to != (const uint8_t *)part.from[0] + skip)
-			memcpy(part.to, (const uint8_t *)part.from[0] + skip,
-			       (size_t)count * work->element_bytes);
+		const void *from = (const uint8_t *)part.from[0] + skip;
+		size_t size_bytes = (size_t)count * work->element_bytes;
+
+		if (part.past && part.to != from)
+			rb_copy_past(part.to, from, size_bytes);
+		else if (part.to != from)
+			memcpy(part.to, from, size_bytes);
 	} else if (skip == 0) {
 		host->reduce(&part);
 	} else {

@@ -572,6 +572,29 @@ static void derive(struct rb_plan *plan, uint8_t element_bytes)
 	derive_reach(plan);
 }
 
+/* Of schedules that are alike on all ranks, as those are that know no nodes: what this one does not
+ * read, nor do the others. */
+static void last_find(struct rb_schedule *s)
+{
+	bool read[2] = { false }; /* OUT of this rank; of a peer. */
+
+	for (uint32_t i = 0; i < s->step_count; i++) {
+		const struct rb_span *from = &s->spans[s->steps[i].from];
+
+		for (uint32_t k = 0; k < s->steps[i].from_count; k++)
+			if (from[k].buffer == RB_BUF_OUT)
+				read[from[k].rank != RB_SELF] = true;
+	}
+	for (uint32_t i = 0; i < s->step_count; i++) {
+		struct rb_step *step = &s->steps[i];
+		bool computes = step->kind == RB_STEP_COPY || step->kind == RB_STEP_REDUCE;
+
+		if (computes && s->spans[step->to].buffer == RB_BUF_OUT &&
+		    !read[s->spans[step->to].rank != RB_SELF])
+			step->flags |= RB_STEP_LAST;
+	}
+}
+
 rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape *shape,
 			   const struct rb_choice *choice, const struct rb_build *who,
 			   struct rb_plan **out)
@@ -612,6 +635,8 @@ rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape 
 		return err;
 	}
 	derive(plan, key->element_bytes);
+	if (!algorithm->by_node)
+		last_find(&plan->schedule);
 	*out = plan;
 	return RUBATO_OK;
 }

@@ -391,6 +391,14 @@ static void enqueued(struct rb_run *run, const struct rb_slot *slot)
 		mark(run, plan->successors[i]);
 }
 
+static bool goes_past(const struct rb_engine *engine, const struct rb_plan *plan)
+{
+	uint32_t vectors = plan->key.kind == RB_KIND_BROADCAST ? 1 : 2; /* OUT alone, or IN, too. */
+
+	return engine->past_bytes > 0 &&
+	       plan->layout.count * plan->key.element_bytes * vectors >= engine->past_bytes;
+}
+
 static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot,
 		       uint64_t count)
 {
@@ -419,6 +427,7 @@ static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_s
 		.from = operands,
 		.from_count = step->from_count,
 		.count = count,
+		.past = (step->flags & RB_STEP_LAST) != 0 && goes_past(engine, run->plan),
 	};
 	if (run->op == RUBATO_AVG && (step->flags & RB_STEP_FINAL))
 		work->reduce.final_count = run->divisor > 0 ? run->divisor : engine->rank_count;

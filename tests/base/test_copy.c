@@ -49,6 +49,26 @@ START_TEST(copies_are_whole)
 }
 END_TEST
 
+START_TEST(copies_past_the_caches_are_whole)
+{
+	static uint8_t from[1024], to[1024];
+
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = byte_at(i);
+	for (size_t size = 0; size < 400; size += size < 140 ? 1 : 37) {
+		for (size_t t = 0; t < 70; t++) {
+			size_t f = (t * 5 + size) % 67;
+
+			memset(to, 0, sizeof(to));
+			rb_copy_past(to + t, from + f, size);
+			for (size_t i = 0; i < sizeof(to); i++)
+				ck_assert(to[i] ==
+					  (i < t || i >= t + size ? 0 : byte_at(i - t + f)));
+		}
+	}
+}
+END_TEST
+
 /* What was measured: below, and from there on, memcpy is as fast or faster. */
 START_TEST(strings_are_for_some_lengths)
 {
@@ -99,6 +119,7 @@ int main(void)
 	TCase *tc = tcase_create("copy");
 
 	tcase_add_test(tc, copies_are_whole);
+	tcase_add_test(tc, copies_past_the_caches_are_whole);
 	tcase_add_test(tc, strings_are_for_some_lengths);
 	if (!RB_COPY_WATCHED) /* Else a sanitizer may have a memcpy of its own. */
 		tcase_add_test(tc, copies_go_the_way_that_is_said);

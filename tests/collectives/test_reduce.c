@@ -115,10 +115,14 @@ static void twins_of_mode(struct bench *b, rb_reduce_fn fn, struct rb_reduce r, 
 	r.final_count = divide ? 3 : 0;
 	for (r.count = 0; r.count <= all; r.count++)
 		compare(b, fn, r, 2 + (uint32_t)r.count % 2, (uint32_t)r.count, seed);
+	r.past = true;
+	for (r.count = 0; r.count <= all; r.count++)
+		compare(b, fn, r, 2, (uint32_t)(r.count * 5), seed);
 	for (uint32_t i = 0; i < draws; i++) {
 		uint64_t below = rb_rng_below(&rng, 8) == 0 ? COUNT_MAX : 300;
 
 		r.count = rb_rng_below(&rng, below);
+		r.past = i % 2 == 0;
 		r.from_count = 1 + (uint32_t)rb_rng_below(&rng, OPERANDS);
 		if (divide)
 			r.final_count =
