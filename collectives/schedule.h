@@ -107,6 +107,9 @@ enum rb_step_kind {
 /* LAST, of COPY and REDUCE into OUT: no step reads what it writes. Plans find it out: it changes
  * nothing but the time that this takes. */
 #define RB_STEP_LAST 64u
+/* TAKEN, of COPY: a REDUCE whose result it copies writes that there as well (rb_plan.also), where
+ * its executor does so. */
+#define RB_STEP_TAKEN 128u
 
 struct rb_step {
 	uint8_t kind; /* enum rb_step_kind. */

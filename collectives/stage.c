@@ -208,7 +208,7 @@ static void step_write(struct stage *s, const struct rb_step *step, struct rb_sp
 		(void)rb_write_reduce(s->w, to, block, blocks);
 		break;
 	}
-	rb_write_flags(s->w, (uint8_t)(step->flags & ~RB_STEP_LAST));
+	rb_write_flags(s->w, (uint8_t)(step->flags & ~(RB_STEP_LAST | RB_STEP_TAKEN)));
 }
 
 /* Copies of each operand that needs them: into the host's slot, from there into the device's. The

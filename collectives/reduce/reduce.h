@@ -32,7 +32,9 @@ struct rb_reduce {
 	const void *const *from;
 	uint32_t from_count; /* At least 1. */
 	uint64_t count;      /* Elements. */
-	bool past;           /* The result leaves the caches to others (base/copy.h). */
+	void *also;          /* Where the result goes, too: other memory than `to`; or NULL. */
+	bool past;           /* What goes there (if NULL: to `to`) leaves the caches to others
+			      * (base/copy.h). */
 	enum rb_coding
 		coding; /* All but NONE: as struct rb_coded has it, type and operator aside; */
 	rubato_wire wire;

@@ -55,15 +55,22 @@ void rb_reduce_plain_part(const struct rb_reduce *reduce, uint64_t first, uint64
 	mode = rb_float_mode_enter();
 	table[reduce->type][reduce->op](reduce, first, first + count);
 	rb_float_mode_leave(mode);
+	if (reduce->also != NULL)
+		memcpy((uint8_t *)reduce->also + first * rubato_type_bytes(reduce->type),
+		       (const uint8_t *)reduce->to + first * rubato_type_bytes(reduce->type),
+		       (size_t)count * rubato_type_bytes(reduce->type));
 }
 
 bool rb_reduce_copies(const struct rb_reduce *reduce)
 {
 	if (reduce->from_count != 1 || (reduce->op == RUBATO_AVG && reduce->final_count > 1))
 		return false;
+	size_t size_bytes = (size_t)reduce->count * rubato_type_bytes(reduce->type);
+
 	if (reduce->to != reduce->from[0] && reduce->count > 0)
-		memcpy(reduce->to, reduce->from[0],
-		       (size_t)reduce->count * rubato_type_bytes(reduce->type));
+		memcpy(reduce->to, reduce->from[0], size_bytes);
+	if (reduce->also != NULL && reduce->also != reduce->from[0] && reduce->count > 0)
+		memcpy(reduce->also, reduce->from[0], size_bytes);
 	return true;
 }
 

@@ -192,7 +192,8 @@ INLINE void store_bf16(void *at, v_f32 value, bool stream)
 					     uint64_t first, bool stream)                          \
 	{                                                                                          \
 		const uint64_t step = LANES(A) * BYTES_##T, end = r->count * BYTES_##T;            \
-		char pad[VECTOR_BYTES] = { 0 }, *to = r->to;                                       \
+		char pad[VECTOR_BYTES] = { 0 }, *to = r->to, *also = r->also;                      \
+		const bool past = stream && also == NULL;                                          \
 		uint64_t i = first * BYTES_##T;                                                    \
                                                                                                    \
 		(void)d;                                                                           \
@@ -209,17 +210,27 @@ INLINE void store_bf16(void *at, v_f32 value, bool stream)
 				c = verb##_##A(c, load_##T(at + 2 * step));                        \
 				e = verb##_##A(e, load_##T(at + 3 * step));                        \
 			}                                                                          \
-			store_##T(to + i, END(A, a), stream);                                      \
-			store_##T(to + i + step, END(A, b), stream);                               \
-			store_##T(to + i + 2 * step, END(A, c), stream);                           \
-			store_##T(to + i + 3 * step, END(A, e), stream);                           \
+			a = END(A, a), b = END(A, b), c = END(A, c), e = END(A, e);                \
+			store_##T(to + i, a, past);                                                \
+			store_##T(to + i + step, b, past);                                         \
+			store_##T(to + i + 2 * step, c, past);                                     \
+			store_##T(to + i + 3 * step, e, past);                                     \
+			if (also == NULL)                                                          \
+				continue;                                                          \
+			store_##T(also + i, a, stream);                                            \
+			store_##T(also + i + step, b, stream);                                     \
+			store_##T(also + i + 2 * step, c, stream);                                 \
+			store_##T(also + i + 3 * step, e, stream);                                 \
 		}                                                                                  \
 		for (; end - i >= step; i += step) {                                               \
 			v_##A a = load_##T(AT(0, i));                                              \
                                                                                                    \
 			for (uint32_t k = 1; k < r->from_count; k++)                               \
 				a = verb##_##A(a, load_##T(AT(k, i)));                             \
-			store_##T(to + i, END(A, a), stream);                                      \
+			a = END(A, a);                                                             \
+			store_##T(to + i, a, past);                                                \
+			if (also != NULL)                                                          \
+				store_##T(also + i, a, stream);                                    \
 		}                                                                                  \
 		if (end - i > SCALAR_MAX * BYTES_##T) {                                            \
 			v_##A a = load_##T(memcpy(pad, AT(0, i), end - i));                        \
@@ -228,6 +239,8 @@ INLINE void store_bf16(void *at, v_f32 value, bool stream)
 				a = verb##_##A(a, load_##T(memcpy(pad, AT(k, i), end - i)));       \
 			store_##T(pad, END(A, a), false);                                          \
 			memcpy(to + i, pad, end - i);                                              \
+			if (also != NULL)                                                          \
+				memcpy(also + i, pad, end - i);                                    \
 		} else if (i < end) {                                                              \
 			rb_reduce_plain_part(r, i / BYTES_##T, (end - i) / BYTES_##T);             \
 		}                                                                                  \
@@ -266,13 +279,14 @@ typedef void (*fold_fn)(const struct rb_reduce *reduce, struct rb_divisor diviso
 /* Elements before the first place that is aligned; false: there is none, or it is not worth it. */
 static bool stream_from(const struct rb_reduce *r, uint64_t *first)
 {
-	size_t element = rubato_type_bytes(r->type), skip = -(uintptr_t)r->to & (VECTOR_BYTES - 1);
+	const void *to = r->also != NULL ? r->also : r->to;
+	size_t element = rubato_type_bytes(r->type), skip = -(uintptr_t)to & (VECTOR_BYTES - 1);
 
 	if (!STREAMS || !(r->past || r->count * element >= RB_STREAM_FROM) || skip % element != 0 ||
 	    skip / element > r->count)
 		return false;
 	for (uint32_t k = 0; k < r->from_count; k++)
-		if (r->from[k] == r->to)
+		if (r->from[k] == to)
 			return false; /* Its lines come into the caches as it is. */
 	*first = skip / element;
 	return true;

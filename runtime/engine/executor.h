@@ -63,6 +63,7 @@ struct rb_share {                   /* A device's memory, to other processes. */
 
 struct rb_executor_ops { /* NULL: not this executor's. */
 	const char *name;
+	bool writes_twice; /* Heeds rb_reduce.also. */
 	void (*start)(struct rb_executor *executor, struct rb_work *work);
 	struct rb_work *(*poll)(
 		struct rb_executor *executor); /* Completed, linked by next, or NULL. */

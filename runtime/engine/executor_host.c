@@ -36,7 +36,9 @@ static void work_slice(struct host *host, struct rb_work *work, uint64_t count)
 
 	part.count = count;
 	part.to = (uint8_t *)part.to + skip;
-	if (part.from_count == 1 && part.final_count == 0) {
+	if (part.also != NULL)
+		part.also = (uint8_t *)part.also + skip;
+	if (part.from_count == 1 && part.final_count == 0 && part.also == NULL) {
 		const void *from = (const uint8_t *)part.from[0] + skip;
 		size_t size_bytes = (size_t)count * work->element_bytes;
 
@@ -155,6 +157,7 @@ static void host_close(struct rb_executor *executor)
 
 static const struct rb_executor_ops host_ops = {
 	.name = "host",
+	.writes_twice = true,
 	.start = host_start,
 	.now = host_now,
 	.copy_across = host_copy_across,

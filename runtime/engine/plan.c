@@ -595,6 +595,60 @@ static void last_find(struct rb_schedule *s)
 	}
 }
 
+static bool is_same_place(const struct rb_span *a, const struct rb_span *b)
+{
+	return a->rank == b->rank && a->buffer == b->buffer && a->part == b->part &&
+	       a->depth == b->depth && a->slot == b->slot && a->alternates == b->alternates &&
+	       a->odd_rank == b->odd_rank && a->odd_slot == b->odd_slot && a->shift == b->shift;
+}
+
+/* Measured, 2 ranks: shorter vectors of a peer's memory are better copied, line by line as it gives
+ * them up (base/copy.h). */
+#define TAKEN_ACROSS_BYTES (2u << 20)
+
+/* Whether the step is a copy that waits for the reduction of what it copies, and for nothing else:
+ * so it may as well be made with it. */
+static bool is_taken(const struct rb_plan *plan, const struct rb_step *step)
+{
+	const struct rb_schedule *s = &plan->schedule;
+	const struct rb_dep *dep = &s->deps[step->dep];
+	bool is_long = plan->layout.count * plan->key.element_bytes >= TAKEN_ACROSS_BYTES;
+	const struct rb_step *reduce;
+
+	if (step->kind != RB_STEP_COPY || step->flags & RB_STEP_FINAL || step->dep_count != 1 ||
+	    dep->lag != 0 || s->spans[step->to].buffer != RB_BUF_OUT ||
+	    (s->spans[step->to].rank != RB_SELF && !is_long))
+		return false;
+	reduce = &s->steps[dep->step];
+	return reduce->kind == RB_STEP_REDUCE && reduce->block == step->block &&
+	       reduce->blocks == step->blocks &&
+	       ((reduce->flags ^ step->flags) & (RB_STEP_ONCE | RB_STEP_OUT)) == 0 &&
+	       is_same_place(&s->spans[reduce->to], &s->spans[step->from]);
+}
+
+/* Both at once take less than one after the other: what is written waits while operands come. */
+static void taken_find(struct rb_plan *plan)
+{
+	struct rb_schedule *s = &plan->schedule;
+
+	for (uint32_t i = 0; i < s->step_count; i++) {
+		struct rb_step *step = &s->steps[i];
+		uint32_t reduce;
+
+		if (!is_taken(plan, step))
+			continue;
+		reduce = s->deps[step->dep].step;
+		if (plan->also == NULL)
+			plan->also = calloc(s->step_count, sizeof(*plan->also));
+		if (plan->also == NULL)
+			return; /* No memory: one after the other. */
+		if (plan->also[reduce] != 0)
+			continue;
+		plan->also[reduce] = i + 1;
+		step->flags |= RB_STEP_TAKEN;
+	}
+}
+
 rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape *shape,
 			   const struct rb_choice *choice, const struct rb_build *who,
 			   struct rb_plan **out)
@@ -637,6 +691,7 @@ rubato_status rb_plan_make(const struct rb_plan_key *key, const struct rb_shape 
 	derive(plan, key->element_bytes);
 	if (!algorithm->by_node)
 		last_find(&plan->schedule);
+	taken_find(plan);
 	*out = plan;
 	return RUBATO_OK;
 }
@@ -805,6 +860,7 @@ void rb_plan_free(struct rb_plan *plan)
 	free(plan->apart);
 	free(plan->reach);
 	free(plan->put_reach);
+	free(plan->also);
 	free(plan);
 }
 

@@ -111,6 +111,8 @@ struct rb_plan {
 	 * reach[rank * RB_BUFFER_COUNT + buffer]. NULL: no peer's memory is. */
 	uint64_t *reach;
 	uint64_t *put_reach; /* The same of what our puts write; NULL: there are none. */
+	/* Per REDUCE, the COPY that is TAKEN by it, + 1; 0: none. NULL: there is none at all. */
+	uint32_t *also;
 	/* Of a staged plan (rb_plan_staged): which buffers' kinds it is for, the bytes of its slots
 	 * of each kind. Those of one plan are a list, and end with it. */
 	uint8_t kinds[RB_BUFFER_COUNT];

@@ -399,6 +399,23 @@ static bool goes_past(const struct rb_engine *engine, const struct rb_plan *plan
 	       plan->layout.count * plan->key.element_bytes * vectors >= engine->past_bytes;
 }
 
+static bool writes_twice(const struct rb_run *run, const struct rb_executor *executor)
+{
+	return run->plan->also != NULL && executor->ops->writes_twice &&
+	       run->wire == RUBATO_WIRE_SAME;
+}
+
+/* Where its result is copied. */
+static void also_set(struct rb_engine *engine, const struct rb_run *run, struct rb_slot *slot,
+		     uint64_t bytes)
+{
+	const struct rb_plan *plan = run->plan;
+	const struct rb_step *copy = &plan->schedule.steps[plan->also[slot->step] - 1];
+
+	slot->work.reduce.also = resolve(engine, run, copy->to, slot->iteration, bytes);
+	slot->work.reduce.past = (copy->flags & RB_STEP_LAST) != 0 && goes_past(engine, plan);
+}
+
 static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_slot *slot,
 		       uint64_t count)
 {
@@ -412,6 +429,10 @@ static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_s
 	work->element_bytes = run->plan->key.element_bytes;
 	work->status = RUBATO_OK;
 	work->state = RB_WORK_IDLE;
+	if (step->flags & RB_STEP_TAKEN && writes_twice(run, executor)) {
+		work->state = RB_WORK_DONE;
+		return;
+	}
 	if (!operands_room(slot, step->from_count)) {
 		work->status = RUBATO_ERR_MEMORY;
 		work->state = RB_WORK_DONE;
@@ -429,6 +450,8 @@ static void work_start(struct rb_engine *engine, struct rb_run *run, struct rb_s
 		.count = count,
 		.past = (step->flags & RB_STEP_LAST) != 0 && goes_past(engine, run->plan),
 	};
+	if (writes_twice(run, executor) && run->plan->also[slot->step] != 0)
+		also_set(engine, run, slot, bytes);
 	if (run->op == RUBATO_AVG && (step->flags & RB_STEP_FINAL))
 		work->reduce.final_count = run->divisor > 0 ? run->divisor : engine->rank_count;
 	if (run->wire != RUBATO_WIRE_SAME) {

@@ -61,12 +61,28 @@ static rb_reduce_fn kernel_wanted(int index)
 }
 
 struct bench {
-	unsigned char from[OPERANDS][ROOM], fast[ROOM], plain[ROOM], saved[ROOM];
+	unsigned char from[OPERANDS][ROOM], fast[ROOM], plain[ROOM], saved[ROOM], also[ROOM];
 };
 
+/* What a second target has beside the result. */
+static void also_checked(const struct bench *b, const struct rb_reduce *r, size_t bytes,
+			 uint64_t seed)
+{
+	size_t at = (size_t)((unsigned char *)r->also - b->also);
+
+	EXPECT(memcmp(r->also, b->plain, bytes) == 0, "%s %s: also, count %lu, TEST_SEED=%lu",
+	       rubato_type_name(r->type), rubato_operator_name(r->op), (unsigned long)r->count,
+	       (unsigned long)seed);
+	for (size_t i = 0; i < at; i++)
+		EXPECT(b->also[i] == GUARD, "before, TEST_SEED=%lu", (unsigned long)seed);
+	for (size_t i = 0; i < 32; i++)
+		EXPECT(b->also[at + bytes + i] == GUARD, "behind, TEST_SEED=%lu",
+		       (unsigned long)seed);
+}
+
 /*
- * One reduction by both, into a target of its own (alias >= operands) or into an operand. Operand k
- * begins at shift (k + 1) mod 17.
+ * One reduction by both, into a target of its own (alias >= operands) or into an operand, and of a
+ * third of the shifts into one more. Operand k begins at shift (k + 1) mod 17.
  */
 static void compare(struct bench *b, rb_reduce_fn fn, struct rb_reduce r, uint32_t alias,
 		    uint32_t shift, uint64_t seed)
@@ -85,7 +101,13 @@ static void compare(struct bench *b, rb_reduce_fn fn, struct rb_reduce r, uint32
 		r.to = b->from[alias] + shift * (alias + 1) % 17;
 		memcpy(b->saved, r.to, bytes);
 	}
+	if (shift % 3 == 0) {
+		memset(b->also, GUARD, bytes + 64 + 32);
+		r.also = b->also + shift * 5 % 64;
+	}
 	fn(&r);
+	if (r.also != NULL)
+		also_checked(b, &r, bytes, seed);
 	EXPECT(memcmp(r.to, b->plain, bytes) == 0,
 	       "%s %s %s: %u operands, count %lu, alias %u, shift %u, final %u, TEST_SEED=%lu",
 	       rb_reduce_name(fn), rubato_type_name(r.type), rubato_operator_name(r.op),

@@ -1,6 +1,7 @@
 /*
- * test_past.c -- results that nobody reads soon go past the caches: of which algorithms, from which
- * length on, and that they are right. An executor in front of the host's counts them.
+ * test_past.c -- results that nobody reads soon go past the caches, and reductions write what would
+ * be copied from them: of which algorithms, from which length on, and that all is right. An executor
+ * in front of the host's counts.
  */
 #include "base/copy.h"
 #include "tests/check_main.h"
@@ -8,12 +9,13 @@
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/local.h"
 
-#define COUNT 30001u /* Of float32: one chunk. */
+#define COUNT 30001u      /* Of float32: one chunk. */
+#define LONG_COUNT 600001 /* Likewise: more than 2 MiB. */
 
 struct counting {
 	struct rb_executor base;
 	struct rb_executor *host;
-	uint32_t past;
+	uint32_t past, works, twice;
 };
 
 static void counting_start(struct rb_executor *executor, struct rb_work *work)
@@ -21,6 +23,8 @@ static void counting_start(struct rb_executor *executor, struct rb_work *work)
 	struct counting *counting = (struct counting *)executor;
 
 	counting->past += work->reduce.past;
+	counting->twice += work->reduce.also != NULL;
+	counting->works++;
 	counting->host->ops->start(counting->host, work);
 }
 
@@ -55,6 +59,16 @@ static void counting_now(struct rb_executor *executor, const struct rb_reduce *r
 
 static const struct rb_executor_ops counting_ops = {
 	.name = "counting",
+	.start = counting_start,
+	.poll = counting_poll,
+	.cancel = counting_cancel,
+	.busy = counting_busy,
+	.now = counting_now,
+};
+
+static const struct rb_executor_ops counting_twice_ops = {
+	.name = "counting",
+	.writes_twice = true,
 	.start = counting_start,
 	.poll = counting_poll,
 	.cancel = counting_cancel,
@@ -133,10 +147,75 @@ START_TEST(results_of_long_vectors_go_past_the_caches)
 }
 END_TEST
 
+/* ---- Two targets ---- */
+
+static rubato_status twice_one(rubato_comm *comm, struct counting *counting, struct exercise e,
+			       uint32_t *works, uint32_t *twice)
+{
+	*works = counting->works;
+	*twice = counting->twice;
+	RB_TRY(exercise_run(comm, &e, NULL));
+	*works = counting->works - *works;
+	*twice = counting->twice - *twice;
+	return RUBATO_OK;
+}
+
+/* The same by an executor that writes twice and by one that does not: the copies are fewer by as
+ * many as there are of these. `wanted`: there are some. */
+static rubato_status twice_compare(rubato_comm *comm, struct exercise e, bool wanted)
+{
+	struct counting counting = { .base.ops = &counting_ops, .host = comm->engine.executor };
+	uint32_t works[2] = { 0, 0 }, twice[2] = { 0, 0 };
+	rubato_status err = RUBATO_OK;
+
+	comm->engine.executor = &counting.base;
+	for (uint32_t i = 0; i < 2 && err == RUBATO_OK; i++) {
+		counting.base.ops = i == 0 ? &counting_ops : &counting_twice_ops;
+		err = twice_one(comm, &counting, e, &works[i], &twice[i]);
+	}
+	comm->engine.executor = counting.host;
+	RB_TRY(err);
+	EXPECT(twice[0] == 0 && (twice[1] > 0) == wanted);
+	EXPECT(works[0] == works[1] + twice[1]);
+	return RUBATO_OK;
+}
+
+static rubato_status twice_main(rubato_comm *comm, void *arg)
+{
+	(void)arg;
+	for (uint32_t i = 0; i < 16; i++) {
+		bool allocated = i % 2 != 0, is_long = i / 2 % 2 != 0;
+		struct exercise e = { .kind = "allreduce",
+				      .algorithm = allocated ? "direct" : "staged",
+				      .count = is_long ? LONG_COUNT : COUNT,
+				      .op = i / 4 % 2 != 0 ? RUBATO_AVG : RUBATO_SUM,
+				      .allocated = allocated,
+				      .in_place = i / 8 != 0,
+				      .times = 2,
+				      .salt = i };
+
+		RB_TRY(twice_compare(comm, e, !allocated || is_long));
+		e.kind = "reduce_scatter"; /* Nothing is copied of a result. */
+		RB_TRY(twice_compare(comm, e, false));
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(reductions_write_what_would_be_copied_from_them)
+{
+	const struct rb_transport_ops *const transports[] = { local_transport("shm"), NULL };
+
+	for (uint32_t n = 2; n <= 3; n++)
+		ck_assert_msg(local_run(n, transports, twice_main, NULL, NULL) == RUBATO_OK, "%s",
+			      rubato_error_text());
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tc = tcase_create("past");
 
+	tcase_add_test(tc, reductions_write_what_would_be_copied_from_them);
 	tcase_add_test(tc, results_of_long_vectors_go_past_the_caches);
 	return check_main("past", tc);
 }
