@@ -1,7 +1,7 @@
 /*
  * test_past.c -- results that nobody reads soon go past the caches, and reductions write what would
- * be copied from them: of which algorithms, from which length on, and that all is right. An executor
- * in front of the host's counts.
+ * be copied from them: of which algorithms, from which length on, and that all is right. An
+ * executor in front of the host's counts.
  */
 #include "base/copy.h"
 #include "tests/check_main.h"
