@@ -171,7 +171,7 @@ static const struct rb_executor_ops host_ops = {
 
 static bool is_hollow(const struct rb_reduce *r)
 {
-	bool hollow = rb_hollow(r->to);
+	bool hollow = rb_hollow(r->to) || (r->also != NULL && rb_hollow(r->also));
 
 	for (uint32_t i = 0; i < r->from_count && !hollow; i++)
 		hollow = rb_hollow(r->from[i]);
@@ -192,7 +192,7 @@ static void timed_slice(struct host *host, struct rb_work *work, uint64_t count)
 static void work_charge(struct host *host, const struct rb_work *work, uint64_t count)
 {
 	const struct rb_reduce *r = &work->reduce;
-	struct rb_touch touches[TOUCHES_MAX + 2];
+	struct rb_touch touches[TOUCHES_MAX + 3];
 	uint64_t size_bytes = count * work->element_bytes;
 	uint64_t skip = work->done_count * work->element_bytes - size_bytes;
 	uint32_t from = r->from_count < TOUCHES_MAX ? r->from_count : TOUCHES_MAX;
@@ -204,7 +204,10 @@ static void work_charge(struct host *host, const struct rb_work *work, uint64_t 
 			(struct rb_touch) { (const uint8_t *)r->from[i] + skip, size_bytes, false };
 	touches[from] = (struct rb_touch) { NULL, (r->from_count - from) * size_bytes, false };
 	touches[from + 1] = (struct rb_touch) { (const uint8_t *)r->to + skip, size_bytes, true };
-	host->clock->ops->work(host->clock, touches, from + 2);
+	if (r->also != NULL)
+		touches[from + 2] =
+			(struct rb_touch) { (const uint8_t *)r->also + skip, size_bytes, true };
+	host->clock->ops->work(host->clock, touches, from + 2 + (r->also != NULL));
 }
 
 static void timed_start(struct rb_executor *executor, struct rb_work *work)
@@ -242,6 +245,7 @@ static void timed_copy_across(struct rb_executor *executor, void *to, const void
 
 static const struct rb_executor_ops timed_ops = {
 	.name = "host",
+	.writes_twice = true,
 	.start = timed_start,
 	.copy_across = timed_copy_across,
 	.poll = timed_poll,
