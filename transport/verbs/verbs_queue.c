@@ -513,7 +513,7 @@ static bool redo_one(struct rb_verbs *vb, struct rb_verbs_link *link,
 			return false;
 		rb_verbs_slot_post(vb, link, entry->slot, entry->message, entry->slot->head->bytes,
 				   entry->tries);
-	} else if (flight == NULL || flight->halted) { /* Nobody waits for it any more. */
+	} else if (!rb_verbs_is_awaited(flight)) {
 		rb_verbs_slot_give(vb, entry->slot);
 		if (flight != NULL)
 			rb_verbs_written(vb, flight);

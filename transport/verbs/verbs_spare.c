@@ -316,7 +316,7 @@ static bool write_again(struct rb_verbs *vb, struct rb_verbs_entry *entry)
 {
 	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, entry->flight);
 
-	while (flight != NULL && !flight->halted && entry->bytes > 0) {
+	while (rb_verbs_is_awaited(flight) && entry->bytes > 0) {
 		const uint8_t *from = entry->slot != NULL ? (const uint8_t *)entry->slot->head
 							  : rb_verbs_source(flight) + entry->offset;
 		uint32_t bytes = piece_of(entry->bytes);

@@ -554,6 +554,59 @@ START_TEST(writes_of_a_message_that_was_stopped_end_with_their_link)
 }
 END_TEST
 
+static void *cancel_main(void *arg)
+{
+	rb_transport_verbs.cancel(ends.ep[0], arg);
+	return NULL;
+}
+
+static bool has_invited(void *unused)
+{
+	(void)unused;
+	return peer_of(0)->outgoing.arrival_count > 0;
+}
+
+/* A send has said its end, and is cancelled while a link takes writes of it along: its receive gets
+ * them by the other one. (Else it would take what was there before for the message.) */
+START_TEST(what_has_said_its_end_is_done_again_though_cancelled)
+{
+	struct rb_request send, receive;
+	const struct rb_verbs_flight *flight;
+	uint64_t until_ns;
+	pthread_t thread;
+
+	ends_open(2, 0);
+	message(0, 100, true);
+	ends.call++;
+	memset(sent, 9, LARGE);
+	memset(got, 0, LARGE);
+	request_set(&receive, 1, got, LARGE);
+	rb_transport_verbs.recv(ends.ep[1], &receive);
+	await(has_invited, NULL, "an invitation");
+	mock_slow(0, 1, 1, 1000000);
+	request_set(&send, 0, sent, LARGE);
+	rb_transport_verbs.send(ends.ep[0], &send);
+	flight = rb_verbs_flight_find(verbs_of(0), send.backend[RB_VERBS_FLIGHT]);
+	ck_assert_ptr_nonnull(flight);
+	ck_assert(flight->finished && flight->rails == 3 && flight->out > 0);
+	mock_link(0, 1, 1, false);
+	ck_assert_int_eq(pthread_create(&thread, NULL, cancel_main, &send), 0);
+	until_ns = rb_clock_ns() + LIMIT_NS;
+	while (receive.state != RB_REQUEST_DONE && rb_clock_ns() < until_ns)
+		(void)rb_transport_verbs.poll(ends.ep[1]);
+	(void)pthread_join(thread, NULL);
+	ck_assert_int_eq(receive.state, RB_REQUEST_DONE);
+	ck_assert_int_eq(receive.status, RUBATO_OK);
+	ck_assert_int_eq(memcmp(sent, got, LARGE), 0);
+	ck_assert_uint_gt(verbs_of(0)->counts.again, 0);
+	mock_slow(0, 1, 1, 0);
+	mock_link(0, 1, 1, true);
+	await(all_live_ticking, NULL, "a link again");
+	messages_all("after a message was cancelled");
+	ends_close();
+}
+END_TEST
+
 /* Rail 0 comes back when the stream, on rail 1, counts as it did at its beginning: as if 2^32
  * messages had gone either way. */
 START_TEST(the_stream_stays_where_its_count_comes_round)
@@ -702,6 +755,7 @@ int main(void)
 	tcase_add_loop_test(tc, who_has_taken_what_cannot_be_is_lost, 0, 2);
 	tcase_add_test(tc, a_message_in_whose_midst_a_link_fails_ends_without_it);
 	tcase_add_test(tc, writes_of_a_message_that_was_stopped_end_with_their_link);
+	tcase_add_test(tc, what_has_said_its_end_is_done_again_though_cancelled);
 	tcase_add_test(tc, the_stream_stays_where_its_count_comes_round);
 	tcase_add_test(tc, who_says_goodbye_stays_until_his_messages_have_ended);
 	tcase_add_test(tc, who_leaves_waits_for_what_is_done_again);

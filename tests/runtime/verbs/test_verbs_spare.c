@@ -422,6 +422,67 @@ START_TEST(a_rail_waits_until_tcp_is_taken)
 }
 END_TEST
 
+static void *cancel_main(void *arg)
+{
+	ops->cancel(sides[0].ep, arg);
+	return NULL;
+}
+
+static bool has_invited(void)
+{
+	return peer_of(0)->outgoing.arrival_count > 0;
+}
+
+/*
+ * A send, or a put, has said its end, and is cancelled while the rail takes its writes along: who
+ * waits gets them. (Else it would take what was there before for the message.)
+ */
+START_TEST(what_has_said_its_end_is_written_over_tcp_though_cancelled)
+{
+	const size_t bytes = 300001;
+	bool put = _i == 1;
+	uint8_t *from, *to;
+	const struct rb_verbs_flight *flight;
+	pthread_t thread;
+
+	sides_open(true);
+	from = sides[0].region->base;
+	to = (uint8_t *)sides[1].region->base + LARGE;
+	memset(from, 9, bytes);
+	memset(to, 0, bytes);
+	sends[0] = (struct rb_request) { .peer = 1,
+					 .tag = rb_tag(0, RB_TAG_ONESHOT, 9, 9),
+					 .buffer = from,
+					 .size_bytes = bytes,
+					 .where = &sides[0].where,
+					 .remote = put ? sides[0].remote : NULL,
+					 .remote_offset = LARGE };
+	receives[1] = (struct rb_request) { .tag = sends[0].tag,
+					    .buffer = to,
+					    .size_bytes = put ? 0 : bytes,
+					    .where = &sides[1].where };
+	ops->recv(sides[1].ep, &receives[1]);
+	if (!put)
+		await(has_invited, "an invitation");
+	mock_loss(0, 0, 1, 1000);
+	(put ? ops->put : ops->send)(sides[0].ep, &sends[0]);
+	flight = rb_verbs_flight_find((struct rb_verbs *)sides[0].ep,
+				      sends[0].backend[RB_VERBS_FLIGHT]);
+	ck_assert_ptr_nonnull(flight);
+	ck_assert(flight->finished && flight->out > 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, cancel_main, &sends[0]), 0);
+	while (receives[1].state != RB_REQUEST_DONE && !peer_of(1)->lost)
+		(void)ops->poll(sides[1].ep);
+	(void)pthread_join(thread, NULL);
+	ck_assert_int_eq(receives[1].status, RUBATO_OK);
+	ck_assert(to[0] == 9 && memcmp(to, to + 1, bytes - 1) == 0);
+	ck_assert_uint_gt(((struct rb_verbs *)sides[0].ep)->counts.again, 0);
+	ck_assert(both_by_tcp());
+	mock_loss(0, 0, 1, 0);
+	both(close_main);
+}
+END_TEST
+
 /* Its writes were lost with the rail. */
 START_TEST(what_was_stopped_is_not_written_over_tcp)
 {
@@ -919,6 +980,7 @@ int main(void)
 	tcase_add_test(tc, what_the_other_end_does_not_take_waits);
 	tcase_add_loop_test(tc, of_a_doorbell_the_device_takes_part, 0, 2 * BURST_REQUESTS);
 	tcase_add_test(tc, a_rail_waits_until_tcp_is_taken);
+	tcase_add_loop_test(tc, what_has_said_its_end_is_written_over_tcp_though_cancelled, 0, 2);
 	tcase_add_test(tc, what_was_stopped_is_not_written_over_tcp);
 	tcase_add_test(tc, strangers_are_not_answered);
 	tcase_add_test(tc, who_has_another_key_is_lost);
