@@ -313,6 +313,9 @@ struct search {
 	const char *interface;
 	int32_t domain;
 	uint32_t devices, ports, named; /* Seen. */
+	uint32_t refused;               /* Devices: the first, and why. */
+	const char *refused_first;
+	int refused_error;
 	uint32_t count;
 	struct found {
 		struct rb_verbs_port port;
@@ -350,24 +353,41 @@ static void port_try(struct rb_verbs *vb, struct search *s, struct ibv_context *
 		s->found[s->count++] = one;
 }
 
+static void device_refused(struct rb_verbs *vb, struct search *s, struct ibv_device *device,
+			   int error)
+{
+	const char *name = vb->api.ibv_get_device_name(device);
+
+	RB_LOG(RB_LOG_INFO, "verbs: %s cannot be opened: %s", name, strerror(error));
+	if (s->refused++ > 0)
+		return;
+	s->refused_first = name;
+	s->refused_error = error;
+}
+
 static void device_try(struct rb_verbs *vb, struct search *s, struct ibv_device *device)
 {
 	struct ibv_context *context = vb->api.ibv_open_device(device);
 	struct ibv_device_attr attr;
+	int error = context == NULL ? errno : vb->api.ibv_query_device(context, &attr);
 
 	s->devices++;
-	if (context == NULL)
-		return;
-	if (vb->api.ibv_query_device(context, &attr) == 0)
-		for (uint32_t p = 1; p <= attr.phys_port_cnt; p++)
-			port_try(vb, s, context, device, (uint8_t)p);
-	(void)vb->api.ibv_close_device(context);
+	if (error != 0)
+		device_refused(vb, s, device, error);
+	for (uint32_t p = 1; error == 0 && p <= attr.phys_port_cnt; p++)
+		port_try(vb, s, context, device, (uint8_t)p);
+	if (context != NULL)
+		(void)vb->api.ibv_close_device(context);
 }
 
 static rubato_status nothing_found(const struct search *s)
 {
 	if (s->devices == 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED, "verbs: this machine has no RDMA device");
+	if (s->ports == 0 && s->refused > 0)
+		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+			       "verbs: %u of %u RDMA devices cannot be opened; %s: %s", s->refused,
+			       s->devices, s->refused_first, strerror(s->refused_error));
 	if (s->ports == 0)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "verbs: none of %u RDMA devices has an active port", s->devices);

@@ -474,6 +474,25 @@ START_TEST(what_names_no_port_is_said)
 }
 END_TEST
 
+/* Not that its port is down, which nobody has seen. */
+START_TEST(a_device_that_cannot_be_opened_is_named)
+{
+	static const char *const calls[] = { "ibv_open_device", "ibv_query_device" };
+	struct rb_transport_options options = { .rank_count = 2 };
+	struct rb_endpoint *ep = NULL;
+	struct mock_config config;
+	int fault;
+
+	mock_config_default(&config);
+	ck_assert_int_eq(mock_reset(&config), 0);
+	fault = mock_fail_call(calls[_i], 1, 2, EACCES);
+	ck_assert_int_eq(rb_transport_verbs.open(&options, &ep), RUBATO_ERR_UNSUPPORTED);
+	ck_assert_uint_eq(mock_fired(fault), 2);
+	ck_assert_str_eq(rubato_error_text(), "verbs: 2 of 2 RDMA devices cannot be opened; "
+					      "mock0: Permission denied");
+}
+END_TEST
+
 START_TEST(a_device_waits_for_an_answer_as_long_as_is_set)
 {
 	static const struct {
@@ -515,6 +534,7 @@ int main(void)
 	tcase_add_test(tc, who_finds_no_memory_closes);
 	tcase_add_test(tc, who_gets_an_address_that_is_none_closes);
 	tcase_add_loop_test(tc, what_names_no_port_is_said, 0, INTERFACES);
+	tcase_add_loop_test(tc, a_device_that_cannot_be_opened_is_named, 0, 2);
 	tcase_add_test(tc, a_device_waits_for_an_answer_as_long_as_is_set);
 	return check_main("verbs-ends", tc);
 }
