@@ -37,6 +37,19 @@ static void *connect_main(void *arg)
 	return NULL;
 }
 
+static uint8_t pattern(uint32_t from, uint32_t message, size_t at)
+{
+	return (uint8_t)(from * 91 + message * 37 + at * 13 + at / 256 + 1);
+}
+
+static void said_fill(struct ranks *w)
+{
+	for (uint32_t r = 0; r < 2; r++)
+		for (uint32_t m = 0; m < MESSAGES_MAX; m++)
+			for (size_t i = 0; i < BYTES_MAX; i++)
+				w->said[r][m][i] = pattern(r, m, i);
+}
+
 void *ranks_open(void)
 {
 	struct ranks *w = calloc(1, sizeof(*w));
@@ -56,6 +69,7 @@ void *ranks_open(void)
 		    s->ep->ops->address(s->ep, s->address, &s->address_bytes) != RUBATO_OK)
 			stop("open");
 	}
+	said_fill(w);
 	if (pthread_create(&other, NULL, connect_main, &w->sides[1]) != 0)
 		stop("a thread");
 	(void)connect_main(&w->sides[0]);
@@ -154,17 +168,11 @@ void ranks_share(struct ranks *w)
 	}
 }
 
-static uint8_t pattern(uint32_t from, uint32_t message, size_t at)
-{
-	return (uint8_t)(from * 91 + message * 37 + at * 13 + at / 256 + 1);
-}
-
 static void message_send(struct side *s, uint32_t message, size_t size_bytes)
 {
 	struct rb_request *r = &s->sends[message];
 
-	for (size_t i = 0; i < size_bytes; i++)
-		s->out[message][i] = pattern(s->ep->rank, message, i);
+	(void)memcpy(s->out[message], s->ranks->said[s->ep->rank][message], size_bytes);
 	*r = (struct rb_request) { .peer = 1 - s->ep->rank,
 				   .tag = { 0, message },
 				   .buffer = s->out[message],
@@ -205,9 +213,13 @@ static void finish(struct side *s, const struct rb_request *r)
 
 static void message_right(const struct side *s, uint32_t message, size_t size_bytes)
 {
+	const uint8_t *in = s->in[message], *said = s->ranks->said[1 - s->ep->rank][message];
+
+	if (memcmp(in, said, size_bytes) == 0)
+		return;
 	for (size_t i = 0; i < size_bytes; i++)
-		explore_expect(s->in[message][i] == pattern(1 - s->ep->rank, message, i),
-			       "rank %u: byte %zu of message %u is wrong", s->ep->rank, i, message);
+		explore_expect(in[i] == said[i], "rank %u: byte %zu of message %u is wrong",
+			       s->ep->rank, i, message);
 }
 
 static void finish_recv(struct side *s, uint32_t message)

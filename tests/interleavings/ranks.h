@@ -18,6 +18,7 @@ struct side {
 
 struct ranks {
 	struct side sides[2];
+	uint8_t said[2][MESSAGES_MAX][BYTES_MAX]; /* What each rank's messages hold. */
 };
 
 void *ranks_open(void);
