@@ -42,21 +42,32 @@ void rounds_wrong(struct rounds *w, const char *format, ...)
 	(void)pthread_mutex_unlock(&w->lock);
 }
 
+#define VALUES_MOST 101u
+
 /* Small enough for exact sums in float32, too; coded, in bfloat16 (below 257), all of them. */
+static uint64_t values_most(const struct rounds *w)
+{
+	return w->options.wire == RUBATO_WIRE_SAME ? VALUES_MOST : 3;
+}
+
+/* After so many elements they come again. */
 static int64_t value_of(const struct rounds *w, uint32_t rank, uint64_t step, uint64_t i)
 {
-	uint64_t most = w->options.wire == RUBATO_WIRE_SAME ? 101 : 3;
-
-	return (int64_t)((rank * 31 + step * 7 + i * 3) % most) + 1;
+	return (int64_t)((rank * 31 + step * 7 + i * 3) % values_most(w)) + 1;
 }
 
 static void write_contribution(const struct rounds *w, void *buffer, uint32_t rank, uint64_t step)
 {
+	int64_t values[VALUES_MOST];
+	uint64_t most = values_most(w);
+
+	for (uint64_t i = 0; i < most; i++)
+		values[i] = value_of(w, rank, step, i);
 	for (uint64_t i = 0; i < w->count; i++) {
 		if (w->floats)
-			((float *)buffer)[i] = (float)value_of(w, rank, step, i);
+			((float *)buffer)[i] = (float)values[i % most];
 		else
-			((int64_t *)buffer)[i] = value_of(w, rank, step, i);
+			((int64_t *)buffer)[i] = values[i % most];
 	}
 }
 
@@ -103,11 +114,15 @@ static void result_check(struct rounds *w, uint32_t me, uint32_t n, const void *
 {
 	float factor = 1.0f / (float)round->divisor;
 	uint32_t contributions = 0;
+	int64_t sums[VALUES_MOST];
+	uint64_t most = values_most(w);
 
 	for (uint32_t r = 0; r < n; r++)
 		contributions += round->ranks[r].member ? round->ranks[r].count : 0;
+	for (uint64_t i = 0; i < most; i++)
+		sums[i] = expected(w, round, n, i);
 	for (uint64_t i = 0; i < w->count; i++) {
-		int64_t sum = expected(w, round, n, i);
+		int64_t sum = sums[i % most];
 
 		if (w->floats ? !average_right(w, ((const float *)result)[i], sum, factor,
 					       2 * contributions + 1, 3 * contributions)
@@ -180,8 +195,14 @@ static void bounds_check(struct rounds *w, uint32_t me, uint32_t n, const rubato
 
 static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
-	for (size_t i = 0; i < size; i++)
-		hash = rb_mix(hash + ((const uint8_t *)bytes)[i] + 1);
+	const uint8_t *at = bytes;
+
+	for (; size > 0; at += 8, size -= size < 8 ? size : 8) {
+		uint64_t word = 0;
+
+		memcpy(&word, at, size < 8 ? size : 8);
+		hash = rb_mix(hash + word + 1);
+	}
 	return hash;
 }
 
