@@ -36,28 +36,41 @@ static bool is_unsigned(rubato_type type)
 #define BLOCK 256u /* Elements that are computed at once: a loop for each kind of them. */
 
 /* One draw gives eight elements a byte each. */
+static void input_bytes(const struct exercise *e, uint32_t call, uint32_t rank, uint64_t first,
+			uint64_t count, uint8_t *bytes)
+{
+	uint64_t key = e->salt + call * 0x9e3779b97f4a7c15u + rank * 0x632be59bd9b4e019u;
+	uint64_t skipped = first % 8, draw = rb_mix(key + first / 8) >> skipped * 8;
+
+	for (uint64_t i = 0; i < count;) {
+		uint64_t length = 8 - skipped < count - i ? 8 - skipped : count - i;
+
+		memcpy(bytes + i, &draw, length);
+		i += length;
+		skipped = 0;
+		draw = rb_mix(key + (first + i) / 8);
+	}
+}
+
+/* At most BLOCK. */
 static void input_values(const struct exercise *e, uint32_t call, uint32_t rank, uint64_t first,
 			 uint64_t count, int64_t *values)
 {
-	uint64_t key = e->salt + call * 0x9e3779b97f4a7c15u + rank * 0x632be59bd9b4e019u;
-	int64_t half = e->type == RUBATO_BFLOAT16 ? 3 : 20, low = is_unsigned(e->type) ? 0 : half;
-	uint64_t range = (uint64_t)(2 * half + 1);
+	int32_t half = e->type == RUBATO_BFLOAT16 ? 3 : 20, low = is_unsigned(e->type) ? 0 : half;
+	int32_t range = 2 * half + 1;
 	bool negative = !is_unsigned(e->type);
+	uint8_t bytes[BLOCK];
 
-	for (uint64_t i = 0; i < count;) {
-		uint64_t draw = rb_mix(key + (first + i) / 8) >> (first + i) % 8 * 8;
-		uint64_t end = i + 8 - (first + i) % 8 < count ? i + 8 - (first + i) % 8 : count;
+	input_bytes(e, call, rank, first, count, bytes);
+	if (e->op != RUBATO_PROD) {
+		for (uint64_t i = 0; i < count; i++)
+			values[i] = (bytes[i] * range >> 8) - low;
+		return;
+	}
+	for (uint64_t i = 0; i < count; i++) { /* 1, -1; of eight ranks 2 and -2 too. */
+		int32_t value = rank < 8 ? 1 + (bytes[i] & 1) : 1;
 
-		if (e->op != RUBATO_PROD) {
-			for (; i < end; i++, draw >>= 8)
-				values[i] = (int64_t)((draw & 0xff) * range >> 8) - low;
-			continue;
-		}
-		for (; i < end; i++, draw >>= 8) { /* 1, -1; of eight ranks 2 and -2 too. */
-			int64_t value = rank < 8 ? 1 + (int64_t)(draw & 1) : 1;
-
-			values[i] = draw & 2 && negative ? -value : value;
-		}
+		values[i] = bytes[i] & 2 && negative ? -value : value;
 	}
 }
 
