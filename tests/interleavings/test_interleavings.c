@@ -202,6 +202,8 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, test_explore, 0, (int)CASES);
 	tcase_add_test(tc, test_lock_is_held_while_ranks_connect);
 	tcase_add_loop_test(tc, test_replay, 0, (int)CASES);
-	tcase_add_loop_test(tc, test_mutation, 0, (int)fault_count);
+	/* What a sanitizer would say of these is nothing of the library. */
+	if (test_length() != TEST_SHORT)
+		tcase_add_loop_test(tc, test_mutation, 0, (int)fault_count);
 	return check_main("interleavings", tc);
 }
