@@ -45,6 +45,26 @@ static bool is_short(rubato_type type)
 
 /* ---- One element ---- */
 
+/* Without the last `bits` of its significand, as converting there and back would leave it. */
+static inline float rounded(float value, unsigned bits)
+{
+	uint32_t word;
+
+	memcpy(&word, &value, sizeof(word));
+	word += (UINT32_C(1) << (bits - 1)) - 1 + (word >> bits & 1);
+	word &= ~((UINT32_C(1) << bits) - 1);
+	memcpy(&value, &word, sizeof(value));
+	return value;
+}
+
+/* Of float16 only what is small is left to the library: its significand is shorter. */
+static inline double half_of(float value)
+{
+	if (fabsf(value) < 0x1p-14f)
+		return (double)rubato_float16_to_float32(rubato_float32_to_float16(value));
+	return (double)rounded(value, 13);
+}
+
 static double float_drawn(const struct laws_op *op, uint64_t hash)
 {
 	static const double factors[] = { 1, -1, 2, 0.5 };
@@ -58,9 +78,9 @@ static double float_drawn(const struct laws_op *op, uint64_t hash)
 		return (double)(hash % 2001) - 1000;
 	value = (double)(hash >> 40) / (1 << 23) - 1;
 	if (op->type == RUBATO_FLOAT16)
-		return (double)rubato_float16_to_float32(rubato_float32_to_float16((float)value));
+		return half_of((float)value);
 	if (op->type == RUBATO_BFLOAT16)
-		return (double)rubato_bfloat16_to_float32(rubato_float32_to_bfloat16((float)value));
+		return (double)rounded((float)value, 16);
 	return value;
 }
 
