@@ -251,7 +251,7 @@ static uint8_t message_make(struct fuzz *f)
 		RB_VERBS_MORE,   RB_VERBS_ANNOUNCE, RB_VERBS_CLEAR,  RB_VERBS_CLEAR,
 		RB_VERBS_CLEAR,  RB_VERBS_REFUSED,  RB_VERBS_DROP,   RB_VERBS_GONE,
 		RB_VERBS_DATA,   RB_VERBS_FIN,      RB_VERBS_FIN,    RB_VERBS_STOP,
-		RB_VERBS_KEPT,   RB_VERBS_STOPPED,  RB_VERBS_PUT,    RB_VERBS_PUT,
+		RB_VERBS_KEPT,   RB_VERBS_STOPPED,  RB_VERBS_ENDED,  RB_VERBS_PUT,
 		RB_VERBS_CREDIT, RB_VERBS_MARK,     RB_VERBS_RESUME, RB_VERBS_RISE,
 	};
 	uint8_t which = fuzz_take_u8(&f->script), message = messages[which % sizeof(messages)];

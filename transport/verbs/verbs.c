@@ -156,6 +156,18 @@ static void verbs_cancel(struct rb_endpoint *ep, struct rb_request *request)
 	vb->posting = NULL;
 }
 
+static bool verbs_leave(struct rb_endpoint *ep, struct rb_request *request)
+{
+	struct rb_verbs *vb = (struct rb_verbs *)ep;
+
+	if (request->state == RB_REQUEST_PENDING && rb_verbs_leave_recv(vb, request)) {
+		rb_verbs_ring(vb);
+		return true;
+	}
+	verbs_cancel(ep, request);
+	return false;
+}
+
 /* ---- Sleeping ---- */
 
 static int verbs_descriptor(struct rb_endpoint *ep)
@@ -593,6 +605,7 @@ const struct rb_transport_ops rb_transport_verbs = {
 	.recv = rb_verbs_recv,
 	.put = rb_verbs_put,
 	.cancel = verbs_cancel,
+	.leave = verbs_leave,
 	.recall = verbs_recall,
 	.unmatched = verbs_unmatched,
 	.poll = rb_verbs_poll,

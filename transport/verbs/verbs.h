@@ -21,7 +21,7 @@
  * Messages are one stream, numbered, over one link: the main one. Large writes are spread over all
  * live links. An acknowledged write of one rail is not always visible when something comes by
  * another, so each link that carried a share of a message says so behind it (MARK), and what ends
- * the message (FIN, PUT, STOPPED) says which MARKs to wait for.
+ * the message (FIN, PUT, STOPPED, ENDED) says which MARKs to wait for.
  *
  * A link that fails while another lives is no loss. Its queue pair goes into error, which shuts out
  * what is late; when all that was posted has ended, each end says over a living link how many
@@ -207,7 +207,15 @@ enum rb_verbs_word {
 	RB_VERBS_WORDS,
 };
 
-enum rb_verbs_halt { RB_VERBS_GOES_ON, RB_VERBS_ASKED, RB_VERBS_IS_OVER, RB_VERBS_IS_MET };
+enum rb_verbs_halt {
+	RB_VERBS_GOES_ON,
+	RB_VERBS_ASKED,    /* cancel() or leave() waits: for STOPPED, */
+	RB_VERBS_IS_OVER,  /* which has come, */
+	RB_VERBS_IS_ENDED, /* or ENDED. */
+	RB_VERBS_RECALLED, /* recall() waits: for STOPPED, */
+	RB_VERBS_IS_MET,   /* or KEPT, which has come. */
+	RB_VERBS_LEFT,     /* Nobody wants it; its sender has yet to say what has become of it. */
+};
 
 /* What peers may speak of, or the device has something of, by id: generation << 32 | index + 1.
  * While it is free `mrs`, `cached` and `copy` are NULL; the rest is set when it begins. */
@@ -229,7 +237,7 @@ struct rb_verbs_flight {
 			uint8_t marked;  /* That have said so. */
 			bool finished;   /* All is handed over, its end too. */
 			bool halted;     /* No more of it leaves; its request ends with it. */
-			bool stopping;   /* STOPPED is to be said when there is room. */
+			bool stopping;   /* ENDED is to be said when there is room. */
 			bool mismatched; /* A receive's: ends with MISMATCH once nobody can write
 					  * any more. */
 		};
@@ -239,7 +247,7 @@ struct rb_verbs_flight {
 	uint64_t address;        /* There. */
 	uint64_t moved;          /* Bytes handed over; DATA, received: bytes that came. */
 	uint32_t out;            /* Writes under way. */
-	enum rb_verbs_halt halt; /* While cancel() or recall() waits for an answer. */
+	enum rb_verbs_halt halt; /* A receive's, for its end or an answer; a send's: ASKED. */
 };
 #define RB_VERBS_FLIGHTS_EACH 64u
 
@@ -819,7 +827,7 @@ RB_NODISCARD rubato_status rb_verbs_listener_open(struct rb_verbs *vb,
 bool rb_verbs_mark(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 void rb_verbs_mark_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 			   const struct rb_verbs_head *head);
-/* FIN, PUT, STOPPED. True: to be taken now; else when the last MARK is here. */
+/* FIN, PUT, STOPPED, ENDED. True: to be taken now; else when the last MARK is here. */
 bool rb_verbs_end_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer,
 			  const struct rb_verbs_head *head);
 bool rb_verbs_ends_wait(const struct rb_verbs_peer *peer);
@@ -926,7 +934,7 @@ void rb_verbs_post_recv(struct rb_verbs *vb, struct rb_request *request);
 /* What came into a slot of the link's; NULL: over TCP. */
 void rb_verbs_arrived(struct rb_verbs *vb, struct rb_verbs_peer *peer, struct rb_verbs_link *link,
 		      const void *bytes, uint32_t byte_count);
-/* An end of a message, all of whose bytes are there: FIN, PUT, STOPPED. */
+/* An end of a message, all of whose bytes are there: FIN, PUT, STOPPED, ENDED. */
 void rb_verbs_end_take(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head);
 /* BYE, when no ends wait any more. */
 void rb_verbs_leave(struct rb_verbs *vb, uint32_t peer);
@@ -936,19 +944,10 @@ bool rb_verbs_fits(struct rb_request *receive, const struct rb_signature *signat
 void rb_verbs_arrivals_drop(struct rb_verbs *vb, uint32_t peer, bool all);
 void rb_verbs_deliver_self(struct rb_verbs *vb, struct rb_request *put);
 
-/* verbs_large.c */
+/* verbs_large.c (verbs_large.h) */
 /* What takes a message's head and its flight's id to say. */
 void rb_verbs_say(struct rb_verbs *vb, uint32_t peer, enum rb_verbs_message message,
 		  struct rb_tag tag, uint64_t id, uint64_t size_bytes);
-/* A send serves the invitation of its tag. False: there is none. */
-bool rb_verbs_serve(struct rb_verbs *vb, struct rb_request *send);
-void rb_verbs_announce(struct rb_verbs *vb, struct rb_request *send);
-/* A receive in the matcher invites its message, if it is one of those. */
-void rb_verbs_invite(struct rb_verbs *vb, struct rb_request *receive);
-/* A receive, which is not in the matcher, meets the announced message that is the sender's flight
- * `id`. */
-void rb_verbs_meet(struct rb_verbs *vb, struct rb_request *receive, uint64_t id,
-		   const struct rb_signature *signature, uint64_t size_bytes);
 /* Hands over what is left of a flight, as far as there is room. */
 void rb_verbs_push(struct rb_verbs *vb, struct rb_verbs_flight *flight);
 /* The first time, and whenever there is room again. */
@@ -961,17 +960,12 @@ static inline void rb_verbs_written(struct rb_verbs *vb, struct rb_verbs_flight 
 	if (--flight->out == 0)
 		rb_verbs_written_last(vb, flight);
 }
-/* One of ANNOUNCE to KEPT. */
-void rb_verbs_large_arrived(struct rb_verbs *vb, uint32_t peer, const struct rb_verbs_head *head,
-			    const uint8_t *payload);
-/* A receive that has invited is met by what it did not invite: it ends with MISMATCH. */
-void rb_verbs_revoke(struct rb_verbs *vb, struct rb_request *receive);
-/* Before a request with a flight ends early. *over: it has ended by itself meanwhile. */
+/* Before a request with a flight ends early. */
 void rb_verbs_withdraw(struct rb_verbs *vb, struct rb_request *request);
+/* Of a receive: see leave(). False: it ends as if cancelled. */
+bool rb_verbs_leave_recv(struct rb_verbs *vb, struct rb_request *receive);
 bool rb_verbs_recall_invited(struct rb_verbs *vb, struct rb_request *receive);
-void rb_verbs_invites_drop(struct rb_verbs *vb, uint32_t peer);
 void rb_verbs_invite_free(struct rb_verbs *vb, struct rb_verbs_invite *invite);
-void rb_verbs_invites_free(struct rb_verbs *vb);
 
 /* verbs_memory.c */
 /* Whether a device's memory can be registered: then posts may name it. */

@@ -26,6 +26,7 @@
 #include "base/sync.h"
 #include "transport/lost.h"
 #include "transport/verbs/verbs_cache.h"
+#include "transport/verbs/verbs_large.h"
 #include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_spare.h"
 

@@ -7,9 +7,13 @@
  * invitation may cross. An invitation is used up by one message, or refused by one that does not
  * fit, or given back by one that is cancelled (STOPPED): then its receive waits for the next.
  *
+ * Who stops a message that is on its way is told which of both came first: its sender had taken it
+ * back (STOPPED), or has sent it, and nobody has it (ENDED). A receive that is left waits for that,
+ * or for an end that had been said before, without its buffer.
+ *
  *                  invite                    FIN, DATA, REFUSED
  *   receive  MATCHING --------> (invited) ------------------------------> done
- *                 \  ANNOUNCE                 \  STOP, STOPPED
+ *                 \  ANNOUNCE                 \  STOP; STOPPED or ENDED
  *                  `--------> RECEIVING        `-> cancelled, or MISMATCH
  *
  *   send     WAITING --CLEAR--> SENDING --written--> done
@@ -22,6 +26,7 @@
 
 #include "base/clock.h"
 #include "transport/verbs/verbs_cache.h"
+#include "transport/verbs/verbs_large.h"
 #include "transport/verbs/verbs_payload.h"
 
 #define REVOKE_NS 200000000u /* Guess: for an answer, where there is another way. */
@@ -51,7 +56,7 @@ static void say_of(struct rb_verbs *vb, const struct rb_request *request,
 	rb_verbs_tell(vb, request->peer, &head, NULL, 0);
 }
 
-/* Behind all that was written for a flight, whose links have said so: FIN, PUT, STOPPED. */
+/* Behind all that was written for a flight, whose links have said so: FIN, PUT, STOPPED, ENDED. */
 static void say_end(struct rb_verbs *vb, const struct rb_verbs_flight *flight,
 		    enum rb_verbs_message message)
 {
@@ -122,7 +127,7 @@ static void data_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	rb_verbs_complete(vb, send, RUBATO_OK);
 }
 
-/* Nothing more is written for the invitation; its receiver waits for this. */
+/* Nothing more is written for the invitation; its receiver waits for this. The send has ended. */
 static void stop_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	uint64_t id = rb_verbs_flight_id(flight);
@@ -130,8 +135,9 @@ static void stop_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	if (!rb_verbs_mark(vb, flight))
 		return;
 	flight->stopping = false;
+	flight->finished = true;
 	rb_verbs_flight_rest(vb, flight);
-	say_end(vb, flight, RB_VERBS_STOPPED);
+	say_end(vb, flight, RB_VERBS_ENDED);
 	if (rb_verbs_flight_find(vb, id) != NULL && flight->out == 0)
 		rb_verbs_complete(vb, flight->request, RUBATO_OK);
 }
@@ -162,8 +168,7 @@ void rb_verbs_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 
 void rb_verbs_written_last(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
-	if (flight->finished ||
-	    (flight->halted && flight->halt == RB_VERBS_GOES_ON && !flight->stopping))
+	if (flight->finished)
 		rb_verbs_complete(vb, flight->request, RUBATO_OK);
 }
 
@@ -330,7 +335,7 @@ static struct rb_verbs_flight *servant_of(struct rb_verbs *vb, uint32_t rank, ui
 	return NULL;
 }
 
-/* Where nothing is found the answer is on its way: FIN or REFUSED. */
+/* Where nothing is found the answer is on its way: an end, or REFUSED. */
 static void stop_arrived(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_head *head)
 {
 	struct rb_verbs_peer *peer = &vb->peers[rank];
@@ -411,6 +416,10 @@ static void receive_over(struct rb_verbs *vb, struct rb_verbs_flight *flight, ru
 {
 	struct rb_request *receive = flight->request;
 
+	if (flight->halt == RB_VERBS_LEFT) { /* Nobody has it, though it was sent. */
+		rb_verbs_complete(vb, receive, RUBATO_OK);
+		return;
+	}
 	if (receive->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_MATCHING)
 		(void)rb_match_remove_receive(&vb->peers[receive->peer].match, receive);
 	if (status == RUBATO_OK)
@@ -423,7 +432,7 @@ static void data_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 {
 	struct rb_request *receive = flight->request;
 	uint64_t offset = head->size_bytes;
-	rubato_status status;
+	rubato_status status = RUBATO_OK;
 
 	if (flight->keys[0] != 0 || offset != flight->moved ||
 	    head->bytes > receive->size_bytes - offset ||
@@ -431,8 +440,9 @@ static void data_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 		rb_verbs_wrong(vb, receive->peer, "a piece lies outside its message");
 		return;
 	}
-	status = rb_verbs_copy(vb, rb_verbs_is_device(receive), (uint8_t *)receive->buffer + offset,
-			       payload, head->bytes);
+	if (flight->halt != RB_VERBS_LEFT)
+		status = rb_verbs_copy(vb, rb_verbs_is_device(receive),
+				       (uint8_t *)receive->buffer + offset, payload, head->bytes);
 	flight->moved += head->bytes;
 	if (flight->moved == receive->size_bytes || status != RUBATO_OK)
 		receive_over(vb, flight, status);
@@ -464,18 +474,27 @@ static void wait_again(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	}
 }
 
-/* Answers to STOP, which senders that stop by themselves give, too. */
+/* Answers to STOP; STOPPED comes from senders that stop by themselves, too. What has met a receive
+ * that did not expect it was sent, whatever becomes of what that had invited. */
 static void answer_arrived(struct rb_verbs *vb, struct rb_verbs_flight *flight,
 			   const struct rb_verbs_head *head)
 {
-	bool stopped = head->message == RB_VERBS_STOPPED;
+	bool ended = head->message == RB_VERBS_ENDED;
 
-	if (stopped && flight->mismatched)
+	if (head->message == RB_VERBS_KEPT) {
+		if (flight->halt == RB_VERBS_RECALLED)
+			flight->halt = RB_VERBS_IS_MET;
+	} else if (flight->mismatched) {
 		receive_over(vb, flight, RUBATO_ERR_MISMATCH);
-	else if (flight->halt == RB_VERBS_ASKED)
-		flight->halt = stopped ? RB_VERBS_IS_OVER : RB_VERBS_IS_MET;
-	else if (stopped)
+	} else if (flight->halt == RB_VERBS_LEFT) {
+		rb_verbs_complete(vb, flight->request, ended ? RUBATO_OK : RUBATO_ERR_CANCELLED);
+	} else if (flight->halt == RB_VERBS_ASKED || flight->halt == RB_VERBS_RECALLED) {
+		flight->halt = ended ? RB_VERBS_IS_ENDED : RB_VERBS_IS_OVER;
+	} else if (!ended) {
 		wait_again(vb, flight);
+	} else {
+		rb_verbs_wrong(vb, flight->request->peer, "it ended what nobody stopped");
+	}
 }
 
 /* What speaks of a flight of this rank's receives. */
@@ -532,7 +551,7 @@ void rb_verbs_revoke(struct rb_verbs *vb, struct rb_request *receive)
 static bool is_answered(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 {
 	(void)vb;
-	return flight->halt != RB_VERBS_ASKED;
+	return flight->halt != RB_VERBS_ASKED && flight->halt != RB_VERBS_RECALLED;
 }
 
 /* The device has nothing of it any more, and its links have said so where somebody waits. */
@@ -584,7 +603,7 @@ static void receive_halt(struct rb_verbs *vb, struct rb_verbs_flight *flight, ui
 	uint64_t id = rb_verbs_flight_id(flight);
 	bool revocable = flight->mrs[0] != NULL && rb_verbs_cache_claim(vb, flight->cached);
 
-	flight->halt = RB_VERBS_ASKED;
+	flight->halt = how == STOP_UNLESS_BEGUN ? RB_VERBS_RECALLED : RB_VERBS_ASKED;
 	if (!flight->mismatched) /* Else it has been asked. */
 		rb_verbs_say(vb, rank, RB_VERBS_STOP, receive->tag, id, how);
 	flight = await(vb, id, revocable ? REVOKE_NS : STOP_NS, is_answered);
@@ -660,6 +679,32 @@ void rb_verbs_withdraw(struct rb_verbs *vb, struct rb_request *request)
 	case RB_VERBS_STAGE_LISTED:
 		break;
 	}
+}
+
+bool rb_verbs_leave_recv(struct rb_verbs *vb, struct rb_request *receive)
+{
+	uint64_t id = receive->backend[RB_VERBS_FLIGHT];
+	struct rb_verbs_flight *flight = rb_verbs_flight_find(vb, id);
+
+	if (flight == NULL)
+		return false; /* Nothing that may be taken back has met it. */
+	if (flight->keys[0] != 0)
+		receive_halt(vb, flight, 0);
+	else
+		rb_verbs_say(vb, receive->peer, RB_VERBS_STOP, receive->tag, id, 0);
+	flight = rb_verbs_flight_find(vb, id);
+	if (flight == NULL)
+		return false; /* It has ended. */
+	if (receive->backend[RB_VERBS_STAGE] == RB_VERBS_STAGE_MATCHING)
+		(void)rb_match_remove_receive(&vb->peers[receive->peer].match, receive);
+	receive->backend[RB_VERBS_STAGE] = RB_VERBS_STAGE_RECEIVING;
+	if (is_answered(vb, flight) && flight->keys[0] != 0)
+		rb_verbs_complete(vb, receive,
+				  flight->halt == RB_VERBS_IS_OVER ? RUBATO_ERR_CANCELLED
+								   : RUBATO_OK);
+	else
+		flight->halt = RB_VERBS_LEFT; /* It has no key any more. */
+	return true;
 }
 
 bool rb_verbs_recall_invited(struct rb_verbs *vb, struct rb_request *receive)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/verbs/verbs_large.h"
 #include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_payload.h"
 #include "transport/verbs/verbs_posts.h"
@@ -471,6 +472,7 @@ static void dispatch(struct rb_verbs *vb, uint32_t rank, const struct rb_verbs_h
 	case RB_VERBS_FIN:
 	case RB_VERBS_PUT:
 	case RB_VERBS_STOPPED:
+	case RB_VERBS_ENDED:
 		if (rb_verbs_end_arrived(vb, &vb->peers[rank], head))
 			rb_verbs_end_take(vb, rank, head);
 		return;

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "transport/verbs/verbs_cache.h"
+#include "transport/verbs/verbs_large.h"
 #include "transport/verbs/verbs_link.h"
 #include "transport/verbs/verbs_spare.h"
 

@@ -166,8 +166,8 @@ static inline bool rb_verbs_tells(uint8_t message)
 {
 	static const uint32_t telling = 1u << RB_VERBS_FIN | 1u << RB_VERBS_PUT |
 					1u << RB_VERBS_MARK | 1u << RB_VERBS_STOPPED |
-					1u << RB_VERBS_BYE | 1u << RB_VERBS_ABORT |
-					1u << RB_VERBS_HELLO;
+					1u << RB_VERBS_ENDED | 1u << RB_VERBS_BYE |
+					1u << RB_VERBS_ABORT | 1u << RB_VERBS_HELLO;
 
 	return (telling >> message & 1u) != 0;
 }

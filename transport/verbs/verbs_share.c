@@ -2,9 +2,9 @@
  * verbs_share.c -- messages whose bytes came by several links, and their ends.
  *
  * Behind its share of a flight each link but the main one carries a MARK, named by the sender's
- * flight and the link's bit; the end (FIN, PUT, STOPPED), in the stream, names the bits to wait
- * for. They come in any order: what is here first waits. A MARK that is done again after its link
- * failed comes by another link, and still has the bit of its own.
+ * flight and the link's bit; the end (FIN, PUT, STOPPED, ENDED), in the stream, names the bits
+ * to wait for. They come in any order: what is here first waits. A MARK that is done again after
+ * its link failed comes by another link, and still has the bit of its own.
  */
 #include <stdlib.h>
 

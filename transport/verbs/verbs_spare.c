@@ -496,7 +496,7 @@ static uint8_t *target_of(struct rb_verbs *vb, uint32_t rank, const struct frame
 
 	if (frame->flight != 0) {
 		flight = rb_verbs_flight_find(vb, frame->flight);
-		if (flight == NULL)
+		if (flight == NULL || flight->halt == RB_VERBS_LEFT)
 			return NULL;
 		if (flight->request->peer == rank && flight->request->kind == RB_REQUEST_RECV &&
 		    flight->keys[0] != 0 && flight->keys[0] == frame->key) {

@@ -6,7 +6,7 @@
 
 #include "base/wire.h"
 
-#define RB_VERBS_VERSION 7u
+#define RB_VERBS_VERSION 8u
 #define RB_VERBS_RAILS_MAX 4u
 #define RB_VERBS_SLOT_BYTES 1024u
 
@@ -22,9 +22,11 @@ enum rb_verbs_message {
 	RB_VERBS_DATA,      /* A piece of what the receiver's flight `id` invited without a key. */
 	RB_VERBS_FIN,       /* What flight `id` invited is written. */
 	RB_VERBS_STOP,      /* Is flight `id` being served? Then stop (`size_bytes` 1: go on). */
-	RB_VERBS_STOPPED,   /* Nobody writes for flight `id` any more. */
-	RB_VERBS_KEPT,      /* Flight `id` is being served. */
-	RB_VERBS_PUT,       /* The empty message behind a put. */
+	RB_VERBS_STOPPED, /* Nobody writes for flight `id` any more: its message was taken back, or
+			     * there was none. */
+	RB_VERBS_ENDED,   /* Likewise, as it was stopped: the message is gone, and was sent. */
+	RB_VERBS_KEPT,    /* Flight `id` is being served. */
+	RB_VERBS_PUT,     /* The empty message behind a put. */
 	/* Not of the stream: */
 	RB_VERBS_CREDIT, /* Only what every head says. */
 	RB_VERBS_MARK,   /* What this link carried of the sender's flight `id` is there. */
@@ -44,7 +46,8 @@ static inline bool rb_verbs_is_numbered(uint8_t message)
 /* Before each payload. Little-endian hosts only. */
 struct rb_verbs_head {
 	uint8_t message;   /* enum rb_verbs_message. */
-	uint8_t rails;     /* FIN, PUT, STOPPED: bits, of the MARKs to wait for; MARK: its bit. */
+	uint8_t rails;     /* FIN, PUT, STOPPED, ENDED: bits, of the MARKs to wait for;
+			    * MARK: its bit. */
 	uint16_t bytes;    /* Of payload behind this head. */
 	uint32_t consumed; /* Slots of this link that were posted again, ever. */
 	uint32_t freed;    /* Units of credit given back, ever. */
