@@ -11,6 +11,15 @@ static const struct rb_signature void_signature = {
 	.kind = RB_KIND_NONE, .type = 0xff, .op = 0xff, .root = UINT32_MAX
 };
 
+/* A receive has met one. */
+static bool met_void(const struct rubato_op *op)
+{
+	const struct rb_request *request = &op->message.slot->request;
+
+	return !op->sending && request->status == RUBATO_ERR_MISMATCH &&
+	       rb_signature_same(&request->theirs, &void_signature);
+}
+
 /* ---- Flows ---- */
 
 /* NULL: there is none. */
@@ -208,8 +217,7 @@ static void message_done(struct rb_engine *engine, struct rb_slot *slot)
 
 	if (status == RUBATO_ERR_PEER)
 		rb_losses_hear(&engine->losses);
-	if (!op->sending && status == RUBATO_ERR_MISMATCH &&
-	    rb_signature_same(&slot->request.theirs, &void_signature)) {
+	if (met_void(op)) {
 		renumber_void(op);
 		return;
 	}
@@ -675,7 +683,7 @@ void rb_message_cancel(struct rubato_op *op, const char *text)
 	}
 	if (op->message.slot->request.state == RB_REQUEST_PENDING)
 		ep->ops->cancel(ep, &op->message.slot->request);
-	status = op->message.slot->request.status;
+	status = met_void(op) ? RUBATO_ERR_CANCELLED : op->message.slot->request.status;
 	if (status != RUBATO_OK && status != RUBATO_ERR_CANCELLED) { /* It had ended by itself. */
 		message_text(op, own, sizeof(own));
 		text = own;

@@ -166,6 +166,53 @@ static rubato_status left_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+/* A receive is cancelled when it has met what says that its message was taken back, and has not
+ * heard of that: what it had posted meanwhile has moved the transport. */
+static rubato_status voided_main(rubato_comm *comm, void *arg)
+{
+	int64_t *data = calloc(BEGUN, sizeof(*data)), value = 7;
+	rubato_op *op, *small, *large;
+	bool done = false;
+
+	if (rubato_rank(comm) == 0) {
+		RB_TRY(rubato_op_send(comm, data, BEGUN, RUBATO_INT64, 1, 5, &op));
+		RB_TRY(rubato_op_recv(comm, data, BEGUN, RUBATO_INT64, 1, 6, &large));
+		RB_TRY(rubato_op_send(comm, &value, 1, RUBATO_INT64, 1, 5, &small));
+		RB_TRY(rubato_start(op));
+		RB_TRY(rubato_start(small));
+		meet(arg);
+		meet(arg);
+		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+		RB_TRY(rubato_start(large));
+		for (uint32_t i = 0; i < 100; i++) /* It answers. */
+			RB_TRY(rubato_test(large, &done));
+		meet(arg);
+		RB_TRY(rubato_wait(large, 0));
+		RB_TRY(rubato_wait(small, 0));
+		rubato_op_free(small);
+	} else {
+		RB_TRY(rubato_op_recv(comm, data, 1, RUBATO_INT64, 0, 5, &op));
+		RB_TRY(rubato_op_send(comm, data, BEGUN, RUBATO_INT64, 0, 6, &large));
+		meet(arg);
+		RB_TRY(rubato_start(op));
+		for (uint32_t i = 0; i < 100; i++) /* It meets the announcement. */
+			RB_TRY(rubato_test(op, &done));
+		EXPECT(!done);
+		meet(arg);
+		meet(arg);
+		RB_TRY(rubato_start(large));
+		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+		RB_TRY(rubato_wait(large, 0));
+		value = 0;
+		RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 0, 5));
+		EXPECT(value == 7);
+	}
+	rubato_op_free(op);
+	rubato_op_free(large);
+	free(data);
+	return RUBATO_OK;
+}
+
 /* Receives whose messages are all there move what else is in flight: rank 0 passes on what comes
  * from rank 2 while it takes what rank 1 has sent. */
 static rubato_status burst_main(rubato_comm *comm, void *arg)
@@ -690,6 +737,12 @@ START_TEST(what_was_met_and_left_comes_again)
 }
 END_TEST
 
+START_TEST(what_is_void_is_no_mismatch)
+{
+	run_threads(2, voided_main, false);
+}
+END_TEST
+
 START_TEST(receives_move_what_else_is_in_flight)
 {
 	run_threads(3, burst_main, false);
@@ -758,6 +811,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, what_was_taken_back_was_never_sent);
 	if (transports[0]->leave != NULL) /* Else it may be lost: docs/protocol.md, "Numbers". */
 		tcase_add_test(tc, what_was_met_and_left_comes_again);
+	tcase_add_test(tc, what_is_void_is_no_mismatch);
 	tcase_add_test(tc, receives_move_what_else_is_in_flight);
 	tcase_add_test(tc, receives_notice_what_happens);
 	tcase_add_test(tc, waits_are_for_what_leaves_too);
