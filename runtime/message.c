@@ -64,6 +64,15 @@ static void receive_over(struct rubato_op *op)
 
 static void message_done(struct rb_engine *engine, struct rb_slot *slot);
 
+/*
+ * A receive of the flow was given up, and its sender may take back what it had met. Then messages
+ * that are sent from there on have lower numbers: those that wait for one are not to meet them.
+ */
+static inline bool is_held(struct rubato_op *op)
+{
+	return op->comm->flows.left_count > 0 && !op->sending && flow_of(op)->left != NULL;
+}
+
 static void message_post(struct rubato_op *op)
 {
 	struct rb_engine *engine = &op->comm->engine;
@@ -79,6 +88,8 @@ static void message_post(struct rubato_op *op)
 	request->where = &op->message.where;
 	request->owner = op->message.slot;
 	request->state = RB_REQUEST_IDLE;
+	if (is_held(op))
+		return;
 	if (op->sending)
 		ep->ops->send(ep, request);
 	else
@@ -87,16 +98,37 @@ static void message_post(struct rubato_op *op)
 		message_done(engine, op->message.slot);
 }
 
+/* A receive that nothing has met, as if it had not been posted; false: something has. */
+static bool message_recall(struct rubato_op *op)
+{
+	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
+	struct rb_slot *slot = op->message.slot;
+
+	return slot == NULL || slot->request.state == RB_REQUEST_IDLE ||
+	       ep->ops->recall(ep, &slot->request);
+}
+
+/* Those that were recalled, after that one (NULL: all). The last ones first: a message that is void
+ * concerns those after it. */
+static void messages_post(const struct rb_flow *flow, const struct rb_flow_message *before)
+{
+	for (struct rb_flow_message *at = flow->last, *previous; at != before; at = previous) {
+		struct rubato_op *op = op_of(at);
+
+		previous = at->previous;
+		if (op->message.slot != NULL && op->message.slot->request.state == RB_REQUEST_IDLE)
+			message_post(op);
+	}
+}
+
 /* The message that `op` waited for is void: it takes the next receive's, which takes its next. */
 static void renumber_void(struct rubato_op *op)
 {
 	struct rb_flow *flow = flow_of(op);
 
 	for (struct rubato_op *at = op_after(op), *next; at != NULL; at = next) {
-		struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
-
 		next = op_after(at);
-		if (!ep->ops->recall(ep, &at->message.slot->request))
+		if (!message_recall(at))
 			continue;
 		op->message.in.number = at->message.in.number;
 		message_post(op);
@@ -106,19 +138,17 @@ static void renumber_void(struct rubato_op *op)
 	message_post(op);
 }
 
-/* Nobody waits for message `number` any more: those that were posted after it do. */
+/* Nobody waits for message `number` any more: those of `at` and what was posted after it that wait
+ * for later ones do, once they are posted. */
 static rubato_status renumber_freed(struct rb_flow *flow, struct rubato_op *at, uint64_t number)
 {
-	for (struct rubato_op *next; at != NULL; at = next) {
-		struct rb_endpoint *ep = rb_engine_endpoint(&at->comm->engine, at->root);
+	for (; at != NULL; at = op_after(at)) {
 		uint64_t its = at->message.in.number;
 
-		next = op_after(at);
-		if (!ep->ops->recall(ep, &at->message.slot->request))
+		if (its < number || !message_recall(at))
 			continue;
 		at->message.in.number = number;
 		number = its;
-		message_post(at);
 	}
 	return rb_flow_give(flow, number);
 }
@@ -129,28 +159,20 @@ static rubato_status receive_leave(struct rubato_op *op)
 	struct rb_flow *flow = flow_of(op);
 	rubato_status err = renumber_freed(flow, op_after(op), op->message.in.number);
 
+	messages_post(flow, &op->message.in);
 	receive_over(op);
 	return err;
 }
 
-/* The last ones first: a message that is void concerns those after it. */
 static void messages_renumber(const struct rb_flow *flow, uint64_t from, uint64_t by)
 {
 	for (struct rb_flow_message *at = flow->last; at != NULL; at = at->previous) {
 		struct rubato_op *op = op_of(at);
-		struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
 
-		if (op->message.in.number >= from &&
-		    (op->message.slot == NULL || ep->ops->recall(ep, &op->message.slot->request)))
+		if (op->message.in.number >= from && message_recall(op))
 			op->message.in.number += by;
 	}
-	for (struct rb_flow_message *at = flow->last, *previous; at != NULL; at = previous) {
-		struct rubato_op *op = op_of(at);
-
-		previous = at->previous;
-		if (op->message.in.number >= from + by && op->message.slot != NULL)
-			message_post(op);
-	}
+	messages_post(flow, NULL);
 }
 
 static void message_text(const struct rubato_op *op, char *text, size_t text_bytes)
@@ -247,7 +269,7 @@ static enum rb_now next_now(struct rb_engine *engine, struct rb_flow *flow,
 	enum rb_now got;
 
 	if (ep->ops->send_now == NULL || engine->device_count > 0 || flow->first != NULL ||
-	    flow->freed_count > 0) /* Older receives come first. */
+	    flow->left != NULL || flow->freed_count > 0) /* Older receives come first. */
 		return RB_NOW_REFUSED;
 	if (!look)
 		return RB_NOW_ABSENT;
@@ -413,6 +435,8 @@ static void message_fail(struct rb_flow *flow, struct rubato_op *op, rubato_stat
 
 	if (slot == NULL || slot->request.state == RB_REQUEST_DONE)
 		return;
+	if (slot->request.state == RB_REQUEST_IDLE) /* It is held. */
+		slot->request.status = RUBATO_ERR_CANCELLED;
 	ep->ops->cancel(ep, &slot->request);
 	if (flow != NULL)
 		rb_flow_remove(flow, &op->message.in);
@@ -596,42 +620,56 @@ static void stage_cancel(struct rubato_op *op, const char *text)
 		rb_run_fail(engine, &op->converted.run, RUBATO_ERR_CANCELLED, text);
 }
 
-/* Its sender has the last word on the message that the receive had met. */
+/* Its sender has the last word on the message that the receive had met. Not sent: who has been
+ * started since, or is next, waits for its number. */
 static void left_done(struct rb_engine *engine, struct rb_slot *slot)
 {
 	const struct rb_request *request = &slot->request;
-	struct rubato_comm *comm = slot->owner;
-	uint64_t number = request->tag.step;
-	struct rb_flow *flow;
-	struct rubato_op *at;
+	struct rb_flow_left *left = slot->owner;
+	struct rb_flows *flows = left->flows;
+	uint32_t tag = (uint32_t)rb_tag_number_of(request->tag);
+	struct rb_flow *flow = rb_flow_known(flows, request->peer, tag, false);
 
-	flow = rb_flow_find(&comm->flows, request->peer, (uint32_t)rb_tag_number_of(request->tag),
-			    false);
-	/* Not sent: who posts next waits for its number. Where numbers begin anew meanwhile it is
-	 * none of these. */
-	if (request->status == RUBATO_ERR_CANCELLED && flow != NULL && rb_flow_had(flow, number)) {
-		at = op_of(flow->first);
-		while (at != NULL && at->message.in.number < number)
-			at = op_after(at);
-		if (renumber_freed(flow, at, number) != RUBATO_OK)
-			rb_engine_poison(engine, RUBATO_ERR_MEMORY, rubato_error_text());
-	}
+	if (request->status == RUBATO_ERR_CANCELLED &&
+	    renumber_freed(flow, op_of(flow->first), left->number) != RUBATO_OK)
+		rb_engine_poison(engine, RUBATO_ERR_MEMORY, rubato_error_text());
+	rb_flow_left_end(flow, left);
+	if (flow->left == NULL)
+		messages_post(flow, NULL);
+	flow = rb_flow_known(flows, request->peer, tag, false);
+	if (flow != NULL)
+		rb_flow_settle(flows, flow);
 	rb_slot_give(engine, slot);
 }
 
 /* A receive that a message has met, which may yet be taken back: the application has its buffer,
- * and the slot waits. */
-static void message_leave(struct rubato_op *op, const char *text)
+ * and the slot waits. False: there is nothing to wait for, or no memory to do so. */
+static bool message_leave(struct rubato_op *op, const char *text)
 {
 	struct rb_slot *slot = op->message.slot;
+	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
+	struct rb_flow *flow = flow_of(op);
+	struct rb_flow_left *left;
 
-	slot->owner = op->comm;
+	if (op->sending || ep->ops->leave == NULL)
+		return false;
+	left = rb_flow_leave(&op->comm->flows, flow, op->message.in.number);
+	if (left == NULL)
+		return false;
+	if (!ep->ops->leave(ep, &slot->request)) {
+		rb_flow_left_end(flow, left);
+		return false;
+	}
+	slot->owner = left;
 	slot->done = left_done;
 	slot->request.buffer = NULL;
 	slot->request.where = NULL;
 	op->message.slot = NULL;
+	for (struct rubato_op *at = op_after(op); at != NULL; at = op_after(at))
+		(void)message_recall(at);
 	receive_over(op);
 	rb_op_end(op, RUBATO_ERR_CANCELLED, text);
+	return true;
 }
 
 /* Posted only now: if its message is here it has that, as receives after it may have theirs. */
@@ -650,10 +688,7 @@ static void put_off_cancel(struct rubato_op *op)
 
 bool rb_message_recall(struct rubato_op *op, const char *text)
 {
-	struct rb_endpoint *ep = rb_engine_endpoint(&op->comm->engine, op->root);
-
-	if (op->sending || op->state == RB_OP_CONVERTING ||
-	    !ep->ops->recall(ep, &op->message.slot->request))
+	if (op->sending || op->state == RB_OP_CONVERTING || !message_recall(op))
 		return false;
 	if (receive_leave(op) == RUBATO_OK)
 		message_end(op, RUBATO_ERR_CANCELLED, text);
@@ -674,13 +709,8 @@ void rb_message_cancel(struct rubato_op *op, const char *text)
 		return;
 	}
 	put_off_cancel(op);
-	if (op->done || rb_message_recall(op, text))
+	if (op->done || rb_message_recall(op, text) || message_leave(op, text))
 		return;
-	if (!op->sending && ep->ops->leave != NULL &&
-	    ep->ops->leave(ep, &op->message.slot->request)) {
-		message_leave(op, text);
-		return;
-	}
 	if (op->message.slot->request.state == RB_REQUEST_PENDING)
 		ep->ops->cancel(ep, &op->message.slot->request);
 	status = met_void(op) ? RUBATO_ERR_CANCELLED : op->message.slot->request.status;

@@ -190,6 +190,29 @@ void rb_flow_remove(struct rb_flow *flow, struct rb_flow_message *message)
 	*(message->next != NULL ? &message->next->previous : &flow->last) = message->previous;
 }
 
+struct rb_flow_left *rb_flow_leave(struct rb_flows *flows, struct rb_flow *flow, uint64_t number)
+{
+	struct rb_flow_left *left = malloc(sizeof(*left));
+
+	if (left == NULL)
+		return NULL;
+	*left = (struct rb_flow_left) { .flows = flows, .number = number, .next = flow->left };
+	if (left->next != NULL)
+		left->next->previous = left;
+	flow->left = left;
+	flows->left_count++;
+	return left;
+}
+
+void rb_flow_left_end(struct rb_flow *flow, struct rb_flow_left *left)
+{
+	*(left->previous != NULL ? &left->previous->next : &flow->left) = left->next;
+	if (left->next != NULL)
+		left->next->previous = left->previous;
+	left->flows->left_count--;
+	free(left);
+}
+
 /* ---- Who sends begins anew ---- */
 
 static void request_set(struct rb_slot *slot, const struct rb_pair *pair, uint32_t part,
@@ -320,8 +343,10 @@ static rubato_status flow_move(struct rb_flow *flow, uint64_t from, uint64_t to)
 	if (flow->jump_count > 0 || flow->next < from)
 		return jump_add(flow, from, to);
 	flow->next += to - from;
-	/* Nobody waits for it, though somebody has got a later one. */
-	RB_ASSERT(flow->freed_count == 0 || flow->freed[flow->freed_count - 1] < from);
+	for (struct rb_flow_left *left = flow->left; left != NULL; left = left->next)
+		left->number += left->number >= from ? to - from : 0;
+	for (uint32_t i = flow->freed_count; i > 0 && flow->freed[i - 1] >= from; i--)
+		flow->freed[i - 1] += to - from;
 	flow->pair->table->renumber(flow, from, to - from);
 	return RUBATO_OK;
 }
@@ -489,21 +514,18 @@ struct rb_flow *rb_flow_known(const struct rb_flows *flows, uint32_t peer, uint3
 	return flow->used ? flow : NULL;
 }
 
-bool rb_flow_had(const struct rb_flow *flow, uint64_t number)
-{
-	return number < flow->next && number >= flow->pair->begin;
-}
-
 void rb_flow_settle(struct rb_flows *flows, struct rb_flow *flow)
 {
-	if (flow->next == flow->pair->begin && flow->first == NULL && flow->freed_count == 0 &&
-	    flow->jump_count == 0)
+	if (flow->next == flow->pair->begin && flow->first == NULL && flow->left == NULL &&
+	    flow->freed_count == 0 && flow->jump_count == 0)
 		flow_forget(flows, flow);
 }
 
 void rb_flows_free(struct rb_flows *flows)
 {
 	for (uint32_t i = 0; i < flows->capacity; i++) {
+		while (flows->at[i].left != NULL)
+			rb_flow_left_end(&flows->at[i], flows->at[i].left);
 		free(flows->at[i].freed);
 		free(flows->at[i].jumps);
 	}

@@ -25,6 +25,12 @@ struct rb_flow_message { /* A receive in flight. */
 	struct rb_flow_message *next, *previous;
 };
 
+struct rb_flow_left { /* One that was given up, whose message its sender may yet take back. */
+	struct rb_flows *flows;
+	uint64_t number;
+	struct rb_flow_left *next, *previous;
+};
+
 struct rb_jump {
 	uint64_t from, to; /* After number from - 1 comes `to`. */
 };
@@ -33,6 +39,7 @@ struct rb_flow {
 	uint64_t key, next; /* Number of the next one. */
 	struct rb_pair *pair;
 	struct rb_flow_message *first, *last; /* Receives in flight, oldest first. */
+	struct rb_flow_left *left;
 	uint64_t *freed;       /* Numbers below `next` that nobody waits for, ascending. */
 	struct rb_jump *jumps; /* From numbers above `next`, ascending. */
 	uint32_t freed_count, freed_room;
@@ -47,6 +54,7 @@ struct rb_flows { /* A hash table. */
 	uint32_t count, capacity;
 	struct rb_pair *pairs;      /* Each with an entry, too. */
 	struct rb_flow_list *lists; /* On their way. */
+	uint32_t left_count;        /* Of all flows. */
 	/* Receives that wait for numbers from `from` on, which do not come, wait for those that are
 	 * so much higher. */
 	void (*renumber)(const struct rb_flow *flow, uint64_t from, uint64_t by);
@@ -67,11 +75,13 @@ static inline bool rb_flow_is(const struct rb_flow *flow, uint32_t peer, uint32_
 /* Of receives, once one is over: forgotten, if there is nothing to remember. */
 void rb_flow_settle(struct rb_flows *flows, struct rb_flow *flow);
 void rb_flow_jump(struct rb_flow *flow);
-/* Whether the number has been taken, since its numbers began. */
-bool rb_flow_had(const struct rb_flow *flow, uint64_t number);
 
 void rb_flow_add(struct rb_flow *flow, struct rb_flow_message *message);
 void rb_flow_remove(struct rb_flow *flow, struct rb_flow_message *message);
+/* The flow is there until it is known what has become of that number, which is another one when
+ * numbers have begun anew. NULL: no memory. */
+struct rb_flow_left *rb_flow_leave(struct rb_flows *flows, struct rb_flow *flow, uint64_t number);
+void rb_flow_left_end(struct rb_flow *flow, struct rb_flow_left *left);
 
 /* The next number is taken, */
 static inline void rb_flow_pass(struct rb_flow *flow)

@@ -136,32 +136,83 @@ static rubato_status withdrawn_main(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
-/* A receive has met a message of another size, and is given up; its sender takes that back before
- * it has heard of either. What it sends next, with its number, is the next receive's. */
+/* A receive has met a message, of another size or its own, and is given up; its sender takes
+ * that back before it has heard of either. What it sends next, with its number, is the next
+ * receive's. */
 static rubato_status left_main(rubato_comm *comm, void *arg)
 {
 	int64_t *data = calloc(BEGUN, sizeof(*data)), value = 7;
 	uint64_t patient = comm->timeout_ns;
 	rubato_op *op;
 
-	if (rubato_rank(comm) == 0) {
-		RB_TRY(rubato_op_send(comm, data, BEGUN, RUBATO_INT64, 1, 5, &op));
-		RB_TRY(rubato_start(op));
-		meet(arg);
-		meet(arg);
-		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
-		rubato_op_free(op);
-		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 5));
-	} else {
+	for (uint64_t count = 1; count <= BEGUN; count += BEGUN - 1) {
+		if (rubato_rank(comm) == 0) {
+			RB_TRY(rubato_op_send(comm, data, BEGUN, RUBATO_INT64, 1, 5, &op));
+			RB_TRY(rubato_start(op));
+			meet(arg);
+			meet(arg);
+			EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+			rubato_op_free(op);
+			RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 5));
+			continue;
+		}
 		meet(arg);
 		comm->timeout_ns = SHORT_NS;
-		EXPECT(rubato_recv(comm, data, 1, RUBATO_INT64, 0, 5) == RUBATO_ERR_TIMEOUT);
+		EXPECT(rubato_recv(comm, data, count, RUBATO_INT64, 0, 5) == RUBATO_ERR_TIMEOUT);
 		comm->timeout_ns = patient;
 		meet(arg);
 		value = 0;
 		RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 0, 5));
 		EXPECT(value == 7);
 	}
+	free(data);
+	return RUBATO_OK;
+}
+
+/* Likewise, and numbers begin anew before the receiver hears that it was taken back. */
+static rubato_status left_anew_main(rubato_comm *comm, void *arg)
+{
+	int64_t *data = calloc(BEGUN, sizeof(*data)), value = 7, other = 0;
+	rubato_op *op, *last;
+	bool done = false;
+
+	for (uint32_t tag = 1; tag < RB_FLOWS_MAX; tag++)
+		RB_TRY((rubato_rank(comm) == 0
+				? rubato_send(comm, &other, 1, RUBATO_INT64, 1, 1000 + tag)
+				: rubato_recv(comm, &other, 1, RUBATO_INT64, 0, 1000 + tag)));
+	if (rubato_rank(comm) == 0) {
+		RB_TRY(rubato_op_send(comm, data, BEGUN, RUBATO_INT64, 1, 5, &op));
+		RB_TRY(rubato_op_recv(comm, &other, 1, RUBATO_INT64, 1, 6, &last));
+		RB_TRY(rubato_start(op));
+		meet(arg);
+		meet(arg);
+		EXPECT(rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+		RB_TRY(rubato_send(comm, &other, 1, RUBATO_INT64, 1, 6));
+		RB_TRY(rubato_send(comm, &value, 1, RUBATO_INT64, 1, 5));
+		meet(arg);
+		meet(arg);
+		RB_TRY(rubato_start(last));
+		RB_TRY(rubato_wait(last, 0)); /* It answers. */
+	} else {
+		RB_TRY(rubato_op_recv(comm, data, 1, RUBATO_INT64, 0, 5, &op));
+		RB_TRY(rubato_op_recv(comm, &other, 1, RUBATO_INT64, 0, 6, &last));
+		meet(arg);
+		RB_TRY(rubato_start(op));
+		for (uint32_t i = 0; i < 100; i++) /* It meets the announcement. */
+			RB_TRY(rubato_test(op, &done));
+		EXPECT(!done && rubato_cancel(op) == RUBATO_ERR_CANCELLED);
+		meet(arg);
+		meet(arg);
+		RB_TRY(rubato_start(last)); /* Behind the list. */
+		RB_TRY(rubato_wait(last, 0));
+		meet(arg);
+		RB_TRY(rubato_send(comm, &other, 1, RUBATO_INT64, 0, 6));
+		value = 0;
+		RB_TRY(rubato_recv(comm, &value, 1, RUBATO_INT64, 0, 5));
+		EXPECT(value == 7 && comm->flows.left_count == 0);
+	}
+	rubato_op_free(op);
+	rubato_op_free(last);
 	free(data);
 	return RUBATO_OK;
 }
@@ -737,6 +788,12 @@ START_TEST(what_was_met_and_left_comes_again)
 }
 END_TEST
 
+START_TEST(what_was_left_is_known_when_numbers_begin_anew)
+{
+	run_threads(2, left_anew_main, false);
+}
+END_TEST
+
 START_TEST(what_is_void_is_no_mismatch)
 {
 	run_threads(2, voided_main, false);
@@ -809,8 +866,8 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, what_has_begun_is_waited_for);
 	tcase_add_test(tc, what_was_taken_back_was_never_sent);
-	if (transports[0]->leave != NULL) /* Else it may be lost: docs/protocol.md, "Numbers". */
-		tcase_add_test(tc, what_was_met_and_left_comes_again);
+	tcase_add_test(tc, what_was_met_and_left_comes_again);
+	tcase_add_test(tc, what_was_left_is_known_when_numbers_begin_anew);
 	tcase_add_test(tc, what_is_void_is_no_mismatch);
 	tcase_add_test(tc, receives_move_what_else_is_in_flight);
 	tcase_add_test(tc, receives_notice_what_happens);
