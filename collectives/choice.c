@@ -40,8 +40,9 @@
 #define HALVES_BYTES 1.1
 /* Measured, TCP at 1 Gbit/s, 4 hosts, 16 MiB a block: flat reduce_scatter takes 1.09 times as long
  * as a ring. A slot is free again when all peers' chunks are there: flows wait for the slowest. A
- * broadcast of 4 to 64 MiB by scatter_allgather takes 1.05 to 1.07 times as long as a chain; with 2
- * ranks a host a chain of all ranks takes 1.03 to 1.1 times as long as one over nodes. */
+ * broadcast of 4 to 64 MiB by scatter_allgather takes 1.05 to 1.07 times as long as a chain, a
+ * reduction of 1 to 64 MiB by scatter_gather 1.04 to 1.19 times; with 2 ranks a host a chain of all
+ * ranks takes 1.03 to 1.1 times as long as one over nodes. */
 #define JOINED_BYTES 1.05
 /* Measured, 4 and 8 ranks on 2 cores: where messages come from many, those for the ranks of a
  * core are in no cache of it when their turn comes. So many times what it holds, and each byte
@@ -436,9 +437,9 @@ static double together_us(double one_us, double other_us, double first)
 static bool joins_flows(const struct rb_algorithm *a, const struct work *work, uint32_t n)
 {
 	bool scatters = a->kind == RB_KIND_REDUCE_SCATTER || a->kind == RB_KIND_REDUCE_SCATTERV;
-	bool spreads = a->kind == RB_KIND_BROADCAST && a->pieces > 0;
+	bool rooted = a->pieces > 0 && (a->kind == RB_KIND_BROADCAST || a->kind == RB_KIND_REDUCE);
 
-	return (scatters || spreads) && a->cost.reach == RB_REACH_ALL && !a->by_node && n > 2 &&
+	return (scatters || rooted) && a->cost.reach == RB_REACH_ALL && !a->by_node && n > 2 &&
 	       work->bytes / n > RB_DEPTH * work->chunk_bytes;
 }
 

@@ -8,7 +8,7 @@ void rb_build_reduce_chain(struct rb_writer *w, const struct rb_build *build)
 {
 	uint32_t n = build->rank_count, v = rb_from_root(build);
 	uint32_t left = rb_left(build, build->rank, 1), right = rb_right(build, build->rank, 1);
-	struct rb_span slot = rb_span_scratch(RB_SELF, 0, RB_DEPTH);
+	struct rb_span slot = rb_span_scratch(RB_SELF, 0, RB_DEPTH_CHAIN);
 	struct rb_label reader = { 0 }; /* The slot's last one. */
 
 	rb_writer_init(w, w->schedule, build->rank, n, 1);
@@ -23,7 +23,7 @@ void rb_build_reduce_chain(struct rb_writer *w, const struct rb_build *build)
 	}
 	uint32_t recv = rb_write_recv(w, right, 0, slot, 0, 1);
 
-	rb_write_dep_label(w, &reader, RB_DEPTH);
+	rb_write_dep_label(w, &reader, RB_DEPTH_CHAIN);
 	uint32_t reduce = rb_write_reduce(w, v == 0 ? rb_span_out(RB_SELF) : slot, 0, 1);
 
 	rb_write_operand(w, rb_span_in(RB_SELF));

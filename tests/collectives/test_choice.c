@@ -496,6 +496,7 @@ static const struct {
 	{ TWO_CORES, 64, RB_KIND_ALLGATHERV, true, 341952, 377728, { "flat", "ring" } },
 	/* JOINED_BYTES */
 	{ FAR_APART, 4, RB_KIND_REDUCE_SCATTER, false, 4682752, 5172672, { "flat", "ring" } },
+	{ FAR_APART, 4, RB_KIND_REDUCE, true, 29000000, 32000000, { "scatter_gather", "chain" } },
 	/* SHORT_CROSSING */
 	{ CORE_EACH, 3, RB_KIND_ALLGATHER, false, 78400, 87360, { "flat", "direct" } },
 	/* SHORT_BYTES */
