@@ -823,14 +823,16 @@ static double spread_us(const struct model *m, double bytes)
 static double two_shot_us(const struct model *m)
 {
 	double part = m->bytes / m->ranks, ahead = 1 / chunks_of(m, part);
+	double vector = UNPACED * m->bytes * m->wire; /* Sent by each, where one has the result. */
 
 	switch (m->a->kind) {
 	case RB_KIND_BROADCAST:
-		return overlapped_us(star_us(m, part, 0, false), spread_us(m, part),
-				     smaller(1, AHEAD * ahead));
+		return larger(vector, overlapped_us(star_us(m, part, 0, false), spread_us(m, part),
+						    smaller(1, AHEAD * ahead)));
 	case RB_KIND_REDUCE: /* As many chunks as there are slots are under way. */
-		return overlapped_us(exchange_us(m, part, (m->ranks + 1) * part),
-				     star_us(m, part, 0, true), smaller(1, RB_DEPTH * ahead));
+		return larger(vector, overlapped_us(exchange_us(m, part, (m->ranks + 1) * part),
+						    star_us(m, part, 0, true),
+						    smaller(1, RB_DEPTH * ahead)));
 	default:
 		return exchange_us(m, part, (m->ranks + 1) * part) + exchange_us(m, part, 0);
 	}

@@ -78,6 +78,10 @@ class Choice(unittest.TestCase):
         self.check(256, "flat", 25, "--operations", "scatter,alltoall", "-b", "64K", "-e", "64K")
         self.check(256, "flat", 100, "--operations", "allreduce", "-b", "64K", "-e", "64K")
 
+    def test_4_ranks(self):
+        # Blocks are a third of the vector, which each rank sends once.
+        self.check(4, "flat", 1, "--operations", "broadcast,reduce", "-b", "64K")
+
     def test_a_loss_beyond_the_bound_fails(self):
         cell = ("--operations", "broadcast", "-b", "256K", "-e", "256K")
         for bound, status in ("1", 1), ("20", 0):
