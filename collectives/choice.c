@@ -63,6 +63,9 @@
  * than of those of 256 KiB. Of shorter chunks only steps that wait for steps have something. */
 #define ATTACHED_LONG_BYTES 1.0
 #define LONG_BYTES (2u << 20)
+/* Measured, TCP at 1 Gbit/s, 4 hosts of 2 ranks, allreduce of 1 MiB: what takes the wire 1 ms delays
+ * more than copies cost. Simulated, 25 and 100 Gbit/s: 42 and 10 us do not. */
+#define ATTACHED_WIRE_US 100.0
 #define LONG_FROM_BYTES (256u << 10) /* RUBATO_CHUNK: who says less means it. */
 
 /* Measured, 2 ranks, alltoall and allgather of 32 to 128 KiB: what crosses in mapped memory takes
@@ -119,6 +122,13 @@ static bool has_network(const struct rb_choice_facts *facts)
 	return facts->nodes != NULL && facts->nodes->count > 1 && facts->network.latency_us > 0;
 }
 
+/* Whether there is something within nodes and something between them. */
+static bool has_levels(const struct rb_choice_facts *facts)
+{
+	return facts->nodes != NULL && facts->nodes->count > 1 &&
+	       facts->nodes->count < facts->rank_count;
+}
+
 /* Whether what goes over nodes does so in lanes, not from every rank to every other. */
 static bool in_lanes(const struct rb_algorithm *a)
 {
@@ -163,6 +173,15 @@ static uint32_t pieces_of(const struct rb_choice_facts *facts, const struct rb_a
 	return NETWORK_PIECES;
 }
 
+/* Over nodes: messages of so many bytes are one copy within each, where buffers are plain. */
+static bool is_attached(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			double bytes)
+{
+	return a->by_node && has_levels(facts) && facts->node.attach_bytes > 0 &&
+	       bytes >= facts->node.attach_bytes &&
+	       facts->node.attach_bytes * facts->network.byte_us <= ATTACHED_WIRE_US;
+}
+
 /* A chunk of `bytes`, or of a piece of a block, if that is shorter: but not too short. */
 static uint64_t piece_bytes(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			    uint64_t bytes, uint64_t piece)
@@ -171,7 +190,9 @@ static uint64_t piece_bytes(const struct rb_choice_facts *facts, const struct rb
 
 	if (is_deep_tree(facts, a))
 		least = 0;
-
+	if (least < facts->node.attach_bytes &&
+	    is_attached(facts, a, (double)piece * pieces_of(facts, a)))
+		least = facts->node.attach_bytes;
 	if (is_measured(facts) &&
 	    PIECE_MESSAGES * facts->network.message_us > least * facts->network.byte_us)
 		least = PIECE_MESSAGES * facts->network.message_us / facts->network.byte_us;
@@ -211,7 +232,7 @@ static uint64_t staged_chunk_max(const struct rb_choice_facts *facts)
 }
 
 /* Whether its steps are messages that the kernel copies, none of which waits for another. */
-static bool is_attached_once(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
+static bool is_moved_by_kernel(const struct rb_choice_facts *facts, const struct rb_algorithm *a)
 {
 	const struct rb_cost_terms *phases = &a->cost.phases;
 
@@ -220,12 +241,23 @@ static bool is_attached_once(const struct rb_choice_facts *facts, const struct r
 	       phases->all == 0;
 }
 
+/* Where steps move all of a lane at once: elements of the messages in which it is one copy. 0: no
+ * such steps, or no such messages. */
+static uint64_t lane_elements(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+			      uint64_t count, uint32_t element_bytes)
+{
+	if (a->kind != RB_KIND_BROADCAST || facts->nodes == NULL ||
+	    !is_attached(facts, a, (double)count / facts->nodes->least * element_bytes))
+		return 0;
+	return (uint64_t)facts->node.attach_bytes / element_bytes;
+}
+
 static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			       uint64_t count, uint32_t element_bytes)
 {
 	uint64_t bytes = facts->chunk_bytes_max;
 
-	if (bytes >= LONG_FROM_BYTES && bytes < LONG_BYTES && is_attached_once(facts, a))
+	if (bytes >= LONG_FROM_BYTES && bytes < LONG_BYTES && is_moved_by_kernel(facts, a))
 		bytes = LONG_BYTES;
 	if (has_network(facts) && facts->network.eager_bytes > 0 && !(a->flags & RB_SCHEDULE_PUT) &&
 	    (double)bytes > facts->network.eager_bytes)
@@ -255,6 +287,8 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 	uint64_t blocks = a->packs ? 1 : rb_algorithm_blocks(a, facts->rank_count, facts->nodes);
 	uint64_t block = (count / blocks / ALIGN_BYTES + 2) * ALIGN_BYTES;
 
+	if (block < lane_elements(facts, a, count, element_bytes))
+		block = lane_elements(facts, a, count, element_bytes);
 	return chunk < block ? chunk : block;
 }
 
@@ -608,13 +642,6 @@ static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorit
 	       RB_IMPLIES(a->flags & RB_SCHEDULE_PUT, facts->put);
 }
 
-/* Whether there is something within nodes and something between them. */
-static bool has_levels(const struct rb_choice_facts *facts)
-{
-	return facts->nodes != NULL && facts->nodes->count > 1 &&
-	       facts->nodes->count < facts->rank_count;
-}
-
 /* Two ranks with no memory in common: recursive doubling sends no more than a ring, in half the
  * phases, which is what counts across a link; up to here memory has little more to do for it. */
 static bool exchanges(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t bytes)
@@ -672,7 +699,58 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 	return best;
 }
 
+/* Guess: so much longer may mapped buffers take for the sake of plain ones, if these else did. */
+#define MAPPED_LOSS 1.07
+
 #define WITHOUT_BUFFERS (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT)
+
+/* Of a candidate, whose buffers are plain: ranks of a node tell each other so first. */
+static double plain_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
+		       uint64_t count, uint32_t element_bytes)
+{
+	if (a->staged == NULL)
+		return predict_us(facts, a, count, element_bytes);
+	int twin = rb_algorithm_find(a->kind, a->staged);
+
+	return predict_us(facts, &rb_algorithms[twin], count, element_bytes) +
+	       rb_cost_meet_us(facts);
+}
+
+/*
+ * Over nodes: the one that loses least against the best one, be buffers mapped or plain. A node
+ * knows what its own are, no rank what all are, and all must take the same way.
+ */
+static int best_for_both(const struct rb_choice_facts *facts, enum rb_kind kind, uint64_t count,
+			 uint32_t element_bytes, int best, double *us)
+{
+	double mapped_us = *us, least_us = 0, least = 0;
+
+	for (uint32_t i = 0; i < rb_algorithm_count; i++)
+		if (rb_algorithms[i].kind == kind && is_candidate(facts, &rb_algorithms[i])) {
+			double plain = plain_us(facts, &rb_algorithms[i], count, element_bytes);
+
+			if (least_us == 0 || plain < least_us)
+				least_us = plain;
+		}
+	least = plain_us(facts, &rb_algorithms[best], count, element_bytes) / least_us;
+	if (least <= MAPPED_LOSS)
+		return best;
+	for (uint32_t i = 0; i < rb_algorithm_count; i++) {
+		const struct rb_algorithm *a = &rb_algorithms[i];
+
+		if (a->kind != kind || !is_candidate(facts, a))
+			continue;
+		double mapped = predict_us(facts, a, count, element_bytes) / mapped_us;
+		double plain = plain_us(facts, a, count, element_bytes) / least_us;
+
+		if (mapped <= MAPPED_LOSS && larger(mapped, plain) < least) {
+			best = (int)i;
+			least = larger(mapped, plain);
+			*us = mapped * mapped_us;
+		}
+	}
+	return best;
+}
 
 /*
  * The cheapest, but that in mapped buffers only where it gains what it costs those whose buffers
@@ -685,6 +763,8 @@ static int best_for_any(const struct rb_choice_facts *facts, enum rb_kind kind, 
 	double other_us = 0;
 	int best = cheapest(facts, kind, count, element_bytes, 0, us), other;
 
+	if (best >= 0 && rb_cost_known(facts) && has_levels(facts) && !facts->mapped)
+		return best_for_both(facts, kind, count, element_bytes, best, us);
 	if (best < 0 || rb_algorithms[best].by_node ||
 	    !(rb_algorithms[best].flags & RB_SCHEDULE_MAPPED_BUFFERS))
 		return best;

@@ -151,6 +151,16 @@ static double pieces_of(const struct model *m, double bytes)
 	return m->piece > 0 && bytes > m->piece && !m->put ? ceil(bytes / m->piece) : 1;
 }
 
+/* Whether ranks of a node send each other long messages both ways, as those of lanes: of such that
+ * cross none is attached. Simulated: it is every other one. */
+static bool lanes_cross(const struct rb_algorithm *a)
+{
+	return a->by_node && a->staged == NULL &&
+	       (a->kind == RB_KIND_ALLREDUCE || a->kind == RB_KIND_ALLGATHER ||
+		a->kind == RB_KIND_ALLGATHERV || a->kind == RB_KIND_BROADCAST ||
+		a->kind == RB_KIND_REDUCE);
+}
+
 /* How much of a message a processor copies at one end. Of puts, cards write what goes to another
  * node; within one who puts copies, where not only nodes put to each other. */
 static double copied_of(const struct model *m, bool far, double bytes)
@@ -159,7 +169,11 @@ static double copied_of(const struct model *m, bool far, double bytes)
 		return far ? 0 : bytes / 2;
 	if (far)
 		return bytes <= m->copied ? bytes : 0;
-	return m->attach > 0 && bytes >= m->attach ? m->attach_copies * bytes / 2 : bytes;
+	if (m->attach <= 0 || bytes < m->attach)
+		return bytes;
+	double attached = m->attach_copies * bytes / 2;
+
+	return lanes_cross(m->a) ? (bytes + attached) / 2 : attached;
 }
 
 /* What a rank has to do: bytes read and written, and besides so many us. */
@@ -915,6 +929,13 @@ static double shaped_us(const struct model *m)
 	return a->pieces > 0 ? two_shot_us(m) : flat_us(m);
 }
 
+double rb_cost_meet_us(const struct rb_choice_facts *facts)
+{
+	double near = ceil((double)facts->rank_count / facts->nodes->count) - 1;
+
+	return near * 2 * facts->node.message_us;
+}
+
 double rb_cost_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a, double bytes,
 		  double chunk_bytes)
 {
@@ -923,5 +944,10 @@ double rb_cost_us(const struct rb_choice_facts *facts, const struct rb_algorithm
 	/* Before puts all tell each other where they may come; in an alltoall when, too. */
 	double rounds = !m.put ? 0 : a->kind == RB_KIND_ALLTOALL ? 2 : 1;
 
-	return rounds * exchange_us(&m, 0, 0) + shaped_us(&m);
+	/* Within a node, before buffers are touched; a star's ranks wait for nothing else there. */
+	bool star = a->kind == RB_KIND_GATHER || a->kind == RB_KIND_SCATTER;
+	bool meets = a->by_node && a->flags & RB_SCHEDULE_MAPPED_BUFFERS && !star;
+	double meet = meets ? rb_cost_meet_us(facts) : 0;
+
+	return meet + rounds * exchange_us(&m, 0, 0) + shaped_us(&m);
 }

@@ -15,4 +15,7 @@ bool rb_cost_known(const struct rb_choice_facts *facts);
 double rb_cost_us(const struct rb_choice_facts *facts, const struct rb_algorithm *algorithm,
 		  double bytes, double chunk_bytes);
 
+/* Likewise, of what the ranks of a node tell each other before they touch each other's buffers. */
+double rb_cost_meet_us(const struct rb_choice_facts *facts);
+
 #endif
