@@ -63,8 +63,8 @@
  * than of those of 256 KiB. Of shorter chunks only steps that wait for steps have something. */
 #define ATTACHED_LONG_BYTES 1.0
 #define LONG_BYTES (2u << 20)
-/* Measured, TCP at 1 Gbit/s, 4 hosts of 2 ranks, allreduce of 1 MiB: what takes the wire 1 ms delays
- * more than copies cost. Simulated, 25 and 100 Gbit/s: 42 and 10 us do not. */
+/* Measured, TCP at 1 Gbit/s, 4 hosts of 2 ranks, allreduce of 1 MiB: what takes the wire 1 ms
+ * delays more than copies cost. Simulated, 25 and 100 Gbit/s: 42 and 10 us do not. */
 #define ATTACHED_WIRE_US 100.0
 #define LONG_FROM_BYTES (256u << 10) /* RUBATO_CHUNK: who says less means it. */
 
