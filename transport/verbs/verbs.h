@@ -237,7 +237,7 @@ struct rb_verbs_flight {
 			uint8_t marked;  /* That have said so. */
 			bool finished;   /* All is handed over, its end too. */
 			bool halted;     /* No more of it leaves; its request ends with it. */
-			bool stopping;   /* ENDED is to be said when there is room. */
+			bool stopping;   /* ENDED is its end, said when there is room. */
 			bool mismatched; /* A receive's: ends with MISMATCH once nobody can write
 					  * any more. */
 		};

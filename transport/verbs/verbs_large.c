@@ -134,7 +134,6 @@ static void stop_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 
 	if (!rb_verbs_mark(vb, flight))
 		return;
-	flight->stopping = false;
 	flight->finished = true;
 	rb_verbs_flight_rest(vb, flight);
 	say_end(vb, flight, RB_VERBS_ENDED);
@@ -147,11 +146,13 @@ void rb_verbs_push(struct rb_verbs *vb, struct rb_verbs_flight *flight)
 	struct rb_request *request = flight->request;
 	uint64_t id = rb_verbs_flight_id(flight);
 
+	if (flight->finished)
+		return;
 	if (flight->stopping) {
 		stop_push(vb, flight);
 		return;
 	}
-	if (flight->finished || flight->halted)
+	if (flight->halted)
 		return;
 	if (flight->invite != 0 && flight->keys[0] == 0) {
 		data_push(vb, flight);

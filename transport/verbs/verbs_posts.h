@@ -247,11 +247,11 @@ static inline int rb_verbs_receive_post(struct rb_verbs_rail *rail,
 	return ibv_post_recv(link->qp, &rail->receive, &bad);
 }
 
-/* Of writes that are to be done again. Of a flight that was halted only where its end has been
- * said: then the other end takes it for whole. */
+/* Of writes that are to be done again. Of a flight that was halted only where its FIN or PUT has
+ * been said: then the other end takes it for whole. */
 static inline bool rb_verbs_is_awaited(const struct rb_verbs_flight *flight)
 {
-	return flight != NULL && (!flight->halted || flight->finished);
+	return flight != NULL && (!flight->halted || (flight->finished && !flight->stopping));
 }
 
 #endif

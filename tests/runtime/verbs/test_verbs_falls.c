@@ -523,14 +523,26 @@ END_TEST
  * A receive has invited its message, and another one of its tag, which does not fit, has come:
  * who writes is stopped, and the link with his writes fails. They are not done again, and end.
  */
+static size_t bytes_come(size_t size_bytes)
+{
+	size_t come = 0;
+
+	for (size_t i = 0; i < size_bytes; i++)
+		come += got[i] != 0;
+	return come;
+}
+
 START_TEST(writes_of_a_message_that_was_stopped_end_with_their_link)
 {
 	struct rb_request small, send, receive;
 	const struct rb_verbs_flight *flight;
+	size_t come;
 
 	ends_open(2, 0);
 	message(0, 100, true);
 	ends.call++;
+	memset(sent, 9, VAST);
+	memset(got, 0, VAST);
 	request_set(&receive, 1, got, VAST);
 	rb_transport_verbs.recv(ends.ep[1], &receive);
 	request_set(&small, 0, sent, 100);
@@ -541,9 +553,12 @@ START_TEST(writes_of_a_message_that_was_stopped_end_with_their_link)
 	flight = rb_verbs_flight_find(verbs_of(0), send.backend[RB_VERBS_FLIGHT]);
 	ck_assert_ptr_nonnull(flight);
 	ck_assert(flight->halted && flight->out > 0);
+	come = bytes_come(VAST);
+	ck_assert_uint_gt(come, 0);
 	mock_link(0, 1, 1, false);
 	await(is_done, &receive, "a receive that has met what does not fit");
 	await(is_done, &send, "a send that was stopped");
+	ck_assert_uint_eq(bytes_come(VAST), come);
 	ck_assert_int_eq(receive.status, RUBATO_ERR_MISMATCH);
 	ck_assert_uint_gt(verbs_of(0)->counts.again, 0);
 	mock_slow(0, 1, 1, 0);
