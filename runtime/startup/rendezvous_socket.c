@@ -180,14 +180,16 @@ static int listen_everywhere(const struct addrinfo *a, int *out)
 	return why == 0 || why == EADDRINUSE ? why : listen_at(&four, out);
 }
 
-/* One endpoint: what its host means, in turn; 0, or an errno; EPERM: not without a secret. */
+#define NOT_ALLOWED (-1) /* No errno: the system may refuse, too. */
+
+/* One endpoint: what its host means, in turn; 0, or an errno; NOT_ALLOWED: not without a secret. */
 static int listen_endpoint(struct rendezvous *r, const struct addrinfo *list, bool everywhere)
 {
 	int why = EADDRNOTAVAIL;
 
 	for (const struct addrinfo *a = list; a != NULL && r->listener < 0; a = a->ai_next) {
 		if (!address_allowed(r, a))
-			return EPERM;
+			return NOT_ALLOWED;
 		why = everywhere ? listen_everywhere(a, &r->listener) : listen_at(a, &r->listener);
 		if (why == EADDRINUSE)
 			break; /* Not the next: two jobs would share one host:port. */
@@ -219,7 +221,7 @@ static void do_listen(struct rendezvous *r)
 		rb_rv_step(r->machine, &e);
 		return;
 	}
-	for (uint32_t i = 0; i < r->endpoints.count && r->listener < 0 && why != EPERM; i++) {
+	for (uint32_t i = 0; i < r->endpoints.count && r->listener < 0 && why != NOT_ALLOWED; i++) {
 		int rc = rb_endpoint_resolve(&r->endpoints.items[i], true, &list);
 
 		if (rc != 0) {
@@ -234,7 +236,7 @@ static void do_listen(struct rendezvous *r)
 		if (why == EADDRINUSE && !r->endpoints.range)
 			break;
 	}
-	if (why == EPERM) {
+	if (why == NOT_ALLOWED) {
 		(void)snprintf(text, sizeof(text), "rank 0 will not listen at %.100s: %s",
 			       r->job->root, NO_SECRET_HELP);
 		tell_listen_failed(r, false, false, RUBATO_ERR_ARGUMENT, text);

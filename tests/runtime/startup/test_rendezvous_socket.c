@@ -1,12 +1,18 @@
 /* test_rendezvous_socket.c -- the rendezvous over loopback: threads, processes, and what goes
  * wrong. */
 #include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sodium.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -497,6 +503,43 @@ START_TEST(without_a_secret_only_loopback)
 }
 END_TEST
 
+/* As in a container whose system calls are filtered. */
+START_TEST(a_system_that_refuses_is_not_taken_for_a_lack_of_a_secret)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, _i == 0 ? __NR_bind : __NR_listen, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+	struct member m;
+	uint16_t port = free_port();
+	int status;
+	pid_t child = fork();
+
+	ck_assert_int_ge(child, 0);
+	if (child == 0) { /* There is no way back. */
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+		    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+			_exit(77);
+		member_init(&m, job_at(0, 2, port, NULL), SECOND / 5);
+		(void)member_main(&m);
+		_exit(m.opened == RUBATO_ERR_SYSTEM &&
+				      strstr(m.text, "rank 0 cannot listen at 127.0.0.1:") &&
+				      strstr(m.text, "Operation not permitted")
+			      ? 0
+			      : 1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		(void)printf("not shown: this system has no filters of system calls\n");
+	else
+		ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
 START_TEST(a_host_without_address)
 {
 	struct member m;
@@ -688,6 +731,7 @@ int main(void)
 	tcase_add_test(tc, two_ranks_with_one_number);
 	tcase_add_test(tc, sizes_that_differ);
 	tcase_add_loop_test(tc, without_a_secret_only_loopback, 0, 2);
+	tcase_add_loop_test(tc, a_system_that_refuses_is_not_taken_for_a_lack_of_a_secret, 0, 2);
 	tcase_add_loop_test(tc, a_host_without_address, 0, 2);
 	tcase_add_test(tc, a_foreign_address_is_no_place_to_listen);
 	tcase_add_loop_test(tc, a_dead_rank_ends_an_exchange_everywhere, 0, 2);
