@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "collectives/build.h"
 #include "collectives/checker/joint.h"
 #include "tests/check_main.h"
 #include "tests/length.h"
@@ -288,14 +289,16 @@ static bool mutate(struct rb_joint *w, const struct mutant *m)
 
 /* ---- Verdicts ---- */
 
-#define LAYOUTS 3
+#define LAYOUTS 4
 struct spread {
 	struct rb_joint_layouts layouts[LAYOUTS];
+	uint32_t count;
 };
 
 /* The least that there can be: most changes are caught there, and it costs least. Then every block
  * has more chunks than there are slots, the last one in the first slot, and no two blocks as many;
- * one has none. Even blocks: many chunks; or all of them in one chunk. */
+ * one has none. Even blocks: many chunks; or all of them in one chunk. Where there are more slots
+ * than usual, chunks for them. */
 static uint64_t rising(const void *arg, uint32_t s, uint32_t d)
 {
 	uint32_t b = s == 0 ? d : s * *(const uint32_t *)arg + d;
@@ -342,6 +345,19 @@ static void uneven(struct rb_joint_layouts *layouts, const struct rb_joint *w, e
 	ck_assert_int_eq(rb_joint_uneven(layouts, w, 2, gaps, length, &w->rank_count), RUBATO_OK);
 }
 
+/* The most that a span takes in turn. */
+static uint32_t slots_of(const struct rb_joint *w)
+{
+	uint32_t most = 0;
+
+	for (uint32_t r = 0; r < w->rank_count; r++)
+		for (uint32_t i = 0; i < w->schedules[r].span_count; i++)
+			if (rb_span_in_slots(&w->schedules[r].spans[i]) &&
+			    w->schedules[r].spans[i].depth > most)
+				most = w->schedules[r].spans[i].depth;
+	return most;
+}
+
 static void spread_init(struct spread *spread, const struct rb_joint *w)
 {
 	uint32_t n = w->rank_count, blocks = rb_algorithm_blocks(w->algorithm, n, w->nodes);
@@ -358,11 +374,14 @@ static void spread_init(struct spread *spread, const struct rb_joint *w)
 		even(&spread->layouts[1], w, barrier ? 0 : 13u * blocks + 1, 2);
 		even(&spread->layouts[2], w, barrier ? 0 : 3u * blocks, 1000);
 	}
+	spread->count = 3;
+	if (slots_of(w) > RB_DEPTH)
+		even(&spread->layouts[spread->count++], w, 2u * (slots_of(w) + 3) * blocks + 1, 2);
 }
 
 static void spread_free(struct spread *spread)
 {
-	for (uint32_t i = 0; i < LAYOUTS; i++)
+	for (uint32_t i = 0; i < spread->count; i++)
 		rb_joint_layouts_free(&spread->layouts[i]);
 }
 
@@ -378,7 +397,7 @@ static bool proved_everywhere(const struct rb_joint *w, const struct spread *spr
 {
 	bool never = rb_joint_told_in_place(w->algorithm->kind) && !w->in_place;
 
-	for (uint32_t i = 0; i < LAYOUTS; i++)
+	for (uint32_t i = 0; i < spread->count; i++)
 		for (int in_place = 0; in_place <= !never; in_place++)
 			if (!proved(w, &spread->layouts[i], in_place))
 				return false;
@@ -406,7 +425,7 @@ static bool implied_everywhere(const struct rb_joint *mutant, const struct rb_jo
 			continue;
 		check.implied_rank = r;
 		check.implied_dep = s->deps[s->steps[m->step].dep + m->item];
-		for (uint32_t i = 0; i < LAYOUTS; i++) {
+		for (uint32_t i = 0; i < spread->count; i++) {
 			check.layouts = spread->layouts[i].each;
 			ck_assert_int_eq(rb_check_schedules(&check, &result), RUBATO_OK);
 			if (!result.implied)
@@ -445,7 +464,7 @@ static bool lengths_remain(const struct rb_joint *w, const struct rb_joint *orig
 
 		if (!names_slots_only(&w->schedules[r], step))
 			return false;
-		for (uint32_t i = 0; i < LAYOUTS; i++) {
+		for (uint32_t i = 0; i < spread->count; i++) {
 			const struct rb_layout *layout = &spread->layouts[i].each[r];
 
 			if (rb_step_range(layout, step) != rb_step_range(layout, before))
