@@ -527,6 +527,61 @@ START_TEST(test_receive_left)
 }
 END_TEST
 
+/*
+ * A receive that is left when its message has been written by its sender alone, which has begun
+ * with the next one since: that it was sent is heard of all the same.
+ */
+static void receive_left_written(struct conform_rank *r)
+{
+	uint8_t *large = malloc(MIB);
+	uint32_t pending = 0;
+
+	CONFORM(large != NULL, "memory");
+	for (uint32_t i = 0; i < 24; i++) {
+		struct conform_request c, next;
+
+		conform_barrier(r, "a receive to be left");
+		if (r->rank == 0) {
+			conform_fill(large, MIB, i);
+			conform_send(r, &c, 1, 2 * i, large, MIB);
+			conform_barrier(r, "its announcement");
+			await_word(r, 2 * i, "a receive that has met it");
+			poll_times(r, &c, 3000);
+			conform_send(r, &next, 1, 2 * i + 1, large, MIB);
+			atomic_store(&r->shared->word[2 * i + 1], 1);
+			conform_finish_ok(r, &c);
+			conform_finish_ok(r, &next);
+			continue;
+		}
+		conform_recv(r, &c, 0, 2 * i, large, MIB);
+		conform_barrier(r, "its announcement");
+		poll_times(r, &c, 1 + i % 8);
+		atomic_store(&r->shared->word[2 * i], 1);
+		await_word(r, 2 * i + 1, "the next one");
+		if (c.request.state != RB_REQUEST_DONE && r->ops->leave(r->ep, &c.request)) {
+			pending++;
+			conform_finish_ok(r, &c);
+		} else if (c.request.status == RUBATO_ERR_CANCELLED) { /* It had met nothing. */
+			conform_recv(r, &c, 0, 2 * i, large, MIB);
+			conform_finish_ok(r, &c);
+		}
+		conform_recv(r, &next, 0, 2 * i + 1, large, MIB);
+		conform_finish_ok(r, &next);
+		conform_verify(large, MIB, i);
+	}
+	if (r->rank == 1 && strcmp(conform_backend.name, "shm_processes") == 0)
+		ck_assert_uint_gt(pending, 0); /* Else this tested nothing. */
+	free(large);
+	exchange(r, 1000, MIB);
+}
+
+START_TEST(test_receive_left_written)
+{
+	if (conform_backend.ops->leave != NULL)
+		conform_run(2, receive_left_written);
+}
+END_TEST
+
 /* Many sends, most of them queued or held back, all cancelled: no trace is left of them. */
 static void send_many(struct conform_rank *r)
 {
@@ -613,6 +668,7 @@ TCase *conform_cancel_case(void)
 	tcase_add_test(t, test_send_refused);
 	tcase_add_test(t, test_send_empty);
 	tcase_add_test(t, test_receive_left);
+	tcase_add_test(t, test_receive_left_written);
 	tcase_add_test(t, test_send_many);
 	tcase_add_test(t, test_put_midway);
 	return t;

@@ -497,9 +497,15 @@ static void take_written(struct rb_shm_endpoint *ep, struct rb_shm_peer *peer,
 {
 	struct rb_request *request = rb_shm_id_find(&ep->ids, cell->arg[0]);
 
-	if (request == NULL || request->peer != peer->rank || request->kind != RB_REQUEST_RECV ||
-	    request->backend[RB_SHM_JOINT] == 0)
-		return; /* Cancelled meanwhile, or asked for piece by piece. */
+	if (request == NULL || request->peer != peer->rank || request->kind != RB_REQUEST_RECV)
+		return; /* Cancelled meanwhile. */
+	if (request->backend[RB_SHM_STAGE] == RB_SHM_LETTING) {
+		if (cell->arg[1] != 0) /* Before it was asked, so it does not answer. */
+			settled(ep, peer, request, RUBATO_OK);
+		return;
+	}
+	if (request->backend[RB_SHM_JOINT] == 0)
+		return; /* Asked for piece by piece. */
 	if (cell->arg[1] == 0) {
 		rb_shm_stream_instead(ep, peer, request);
 	} else { /* Its joint may be another message's by now. */
