@@ -238,14 +238,30 @@ START_TEST(nor_does_one_without_progress_thread)
 }
 END_TEST
 
+#define BEGIN_NS UINT64_C(60000000000)
 #define CROWD 400u /* Messages: more than there is room for. */
 #define FEW_BYTES 16u
 
 struct failure {
 	struct stage stage;
 	size_t size_bytes;
-	bool cancels; /* A collective, which poisons; else it aborts. */
+	bool cancels;           /* A collective, which poisons; else it aborts. */
+	_Atomic uint32_t begun; /* Ranks whose first barrier has ended. */
 };
+
+/* One that has not ended yet would end with the failure. */
+static rubato_status all_begin(rubato_comm *comm, struct failure *f)
+{
+	uint64_t until_ns = rb_clock_ns() + BEGIN_NS;
+
+	RB_TRY(rubato_barrier(comm));
+	(void)atomic_fetch_add(&f->begun, 1);
+	while (atomic_load(&f->begun) < RANKS) {
+		EXPECT(rb_clock_ns() < until_ns);
+		rb_clock_sleep_until(rb_clock_ns() + 1000000);
+	}
+	return RUBATO_OK;
+}
 
 static rubato_status break_off(rubato_comm *comm, rubato_op *barrier)
 {
@@ -267,7 +283,7 @@ static rubato_status fail_play(rubato_comm *comm, void *arg)
 	EXPECT(bytes != NULL);
 	if (f->cancels)
 		RB_TRY(rubato_op_barrier(comm, &barrier));
-	RB_TRY(rubato_barrier(comm));
+	RB_TRY(all_begin(comm, f));
 	if (rubato_rank(comm) == 0) {
 		for (uint32_t i = 0; i < CROWD; i++) {
 			bool done;
