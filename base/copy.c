@@ -9,17 +9,6 @@ static void copy_plain(void *to, const void *from, size_t size_bytes)
 	memcpy(to, from, size_bytes);
 }
 
-uint64_t rb_shared_cache_bytes(void)
-{
-#ifdef _SC_LEVEL3_CACHE_SIZE
-	long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-
-	return bytes > 0 ? (uint64_t)bytes : 0;
-#else
-	return 0;
-#endif
-}
-
 #if defined(__x86_64__) && !RB_COPY_WATCHED
 #include <cpuid.h>
 #include <emmintrin.h>

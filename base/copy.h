@@ -44,7 +44,5 @@ rb_copy_fn *rb_copy_across(void);
 /* A copy that leaves the caches to others: of what nobody reads before they have forgotten it. An
  * ordinary store reads each line first, to write it back later. */
 void rb_copy_past(void *to, const void *from, size_t size_bytes);
-/* Of the last level, which cores share; 0: not known. */
-uint64_t rb_shared_cache_bytes(void);
 
 #endif

@@ -13,13 +13,13 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/copy.h"
 #include "base/float_mode.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "runtime/close.h"
 #include "runtime/devices/device_cuda.h"
 #include "runtime/devices/devices.h"
+#include "runtime/engine/node_speed.h"
 #include "runtime/facts.h"
 #include "runtime/links.h"
 #include "runtime/message.h"
@@ -33,9 +33,6 @@
 #include "runtime/unmatched.h"
 #include "transport/shm_pieces.h"
 
-/* Measured, docs/performance.md, "Past the caches": a fifth of the cache that cores share, for IN
- * and OUT of each rank. */
-#define PAST_SHARE 5
 #define UNREACHED RB_CARRIER_NONE        /* In opening.route. */
 #define UNNEEDED_NS UINT64_C(1000000000) /* To close a network that carries nothing. */
 enum agreed_word {
@@ -814,8 +811,10 @@ static rubato_status open_steps(struct opening *o)
 		if (comm->engine.endpoints[0]->ops->work != NULL)
 			rb_executor_host_time(comm->engine.executor, comm->engine.endpoints[0]);
 	} else {
-		comm->engine.past_bytes =
-			rb_shared_cache_bytes() / PAST_SHARE / comm->choices.facts.host_ranks;
+		struct rb_shared_cache cache;
+
+		rb_shared_cache_of(rb_cpu_here(), &cache);
+		comm->engine.past_bytes = rb_past_bytes(&cache, comm->choices.facts.host_ranks);
 		waiting_find(o);
 		if (comm->config->spread.number != 0)
 			sharing_open(o);

@@ -131,7 +131,7 @@ struct rb_engine {
 	struct rb_losses losses;
 	struct rb_request *notices;   /* Of failures, that have come and were not heard yet. */
 	struct rb_executor *executor; /* The host's. */
-	uint64_t past_bytes; /* Buffers as long as this: results go past the caches; 0: never. */
+	uint64_t past_bytes; /* IN and OUT as long as this: results go past the caches; 0: never. */
 	struct rb_executor *devices[RB_DEVICES_MAX];
 	uint32_t device_count;
 

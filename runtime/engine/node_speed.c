@@ -486,3 +486,19 @@ rubato_status rb_node_speed_measure(const struct rb_node_probe *where,
 	probe_close(&p);
 	return err;
 }
+
+/* Where both a collective and whoever reads its result gain: measured, docs/performance.md, "Past
+ * the caches". A large cache is one that many cores fill. */
+#define PAST_TIMES UINT64_C(2)
+#define PAST_BYTES (UINT64_C(64) << 20)
+#define PAST_SHARE UINT64_C(5)
+
+uint64_t rb_past_bytes(const struct rb_shared_cache *cache, uint32_t host_ranks)
+{
+	uint64_t small = PAST_TIMES * cache->size_bytes, large = cache->size_bytes / PAST_SHARE;
+	uint64_t all = small < PAST_BYTES ? small : large > PAST_BYTES ? large : PAST_BYTES;
+	uint64_t ranks =
+		cache->size_bytes == 0 ? 1 : (uint64_t)host_ranks * cache->sharers / cache->cpus;
+
+	return all / (ranks > 0 ? ranks : 1);
+}

@@ -10,6 +10,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/memory.h"
 #include "runtime/startup/bootstrap.h"
+#include "runtime/startup/topology.h"
 
 struct rb_node_probe { /* Who is where. */
 	struct rb_engine *engine;
@@ -28,5 +29,9 @@ RB_NODISCARD rubato_status rb_node_speed_measure(const struct rb_node_probe *whe
 
 /* Whether ranks that copy at once, each for so long a byte, share what memory gives. */
 bool rb_node_is_shared(double at_once_us, double alone_us);
+
+/* How long IN and OUT of a rank must be together that results go past the cache, which its ranks
+ * share, so many of the host; 0: never, nothing is known of the cache. */
+uint64_t rb_past_bytes(const struct rb_shared_cache *cache, uint32_t host_ranks);
 
 #endif

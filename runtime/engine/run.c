@@ -391,12 +391,16 @@ static void enqueued(struct rb_run *run, const struct rb_slot *slot)
 		mark(run, plan->successors[i]);
 }
 
+/* Whether IN and OUT of a rank are together as long as that. */
 static bool goes_past(const struct rb_engine *engine, const struct rb_plan *plan)
 {
-	uint32_t vectors = plan->key.kind == RB_KIND_BROADCAST ? 1 : 2; /* OUT alone, or IN, too. */
+	uint64_t longer = plan->layout.count * plan->key.element_bytes, other = longer;
 
-	return engine->past_bytes > 0 &&
-	       plan->layout.count * plan->key.element_bytes * vectors >= engine->past_bytes;
+	if (plan->key.kind == RB_KIND_BROADCAST)
+		other = 0;
+	else if (plan->key.kind == RB_KIND_ALLGATHER || plan->key.kind == RB_KIND_REDUCE_SCATTER)
+		other = longer / engine->rank_count;
+	return engine->past_bytes > 0 && longer + other >= engine->past_bytes;
 }
 
 static bool writes_twice(const struct rb_run *run, const struct rb_executor *executor)

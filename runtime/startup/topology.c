@@ -171,24 +171,35 @@ static uint64_t number_read(const char *path)
 	return good ? number : 0;
 }
 
-uint64_t rb_topology_cache(const char *system, uint32_t cpu)
+/* The size of that processor's cache of that level, and who share it. */
+static bool cache_read(const char *system, uint32_t cpu, uint64_t level, uint64_t *size_bytes,
+		       uint64_t sharers[RB_CPU_WORDS])
 {
-	uint64_t sharers[RB_CPU_WORDS], threads[RB_CPU_WORDS], level = 1;
+	uint64_t found = 1;
 	char path[512];
 	int folder = 0;
 
-	for (uint32_t i = 0; level == 1; i++) { /* Of data, and of instructions. */
+	for (uint32_t i = 0; found > 0 && found < level; i++) { /* Of data, and of instructions. */
 		folder = snprintf(path, sizeof(path), "%.400s/cpu/cpu%u/cache/index%u/", system,
 				  cpu, i);
 		(void)snprintf(path + folder, sizeof(path) - (size_t)folder, "level");
-		level = number_read(path);
+		found = number_read(path);
 	}
 	(void)snprintf(path + folder, sizeof(path) - (size_t)folder, "shared_cpu_list");
-	if (level != 2 || !list_read(path, sharers))
-		return 0;
+	if (found != level || !list_read(path, sharers))
+		return false;
 	(void)snprintf(path + folder, sizeof(path) - (size_t)folder, "size");
-	uint64_t size_bytes = number_read(path) << 10;
+	*size_bytes = number_read(path) << 10;
+	return true;
+}
 
+uint64_t rb_topology_cache(const char *system, uint32_t cpu)
+{
+	uint64_t sharers[RB_CPU_WORDS], threads[RB_CPU_WORDS], size_bytes;
+	char path[512];
+
+	if (!cache_read(system, cpu, 2, &size_bytes, sharers))
+		return 0;
 	(void)snprintf(path, sizeof(path), "%.400s/cpu/cpu%u/topology/thread_siblings_list", system,
 		       cpu);
 	if (!list_read(path, threads) || rb_cpus_count(sharers) < rb_cpus_count(threads))
@@ -199,6 +210,26 @@ uint64_t rb_topology_cache(const char *system, uint32_t cpu)
 uint64_t rb_cache_of(uint32_t cpu)
 {
 	return rb_topology_cache(SYSTEM, cpu);
+}
+
+void rb_topology_shared_cache(const char *system, uint32_t cpu, struct rb_shared_cache *out)
+{
+	uint64_t sharers[RB_CPU_WORDS], all[RB_CPU_WORDS];
+	char path[512];
+
+	memset(out, 0, sizeof(*out));
+	(void)snprintf(path, sizeof(path), "%.400s/cpu/online", system);
+	if (!cache_read(system, cpu, 3, &out->size_bytes, sharers) || !list_read(path, all)) {
+		out->size_bytes = 0;
+		return;
+	}
+	out->sharers = rb_cpus_count(sharers);
+	out->cpus = rb_cpus_count(all);
+}
+
+void rb_shared_cache_of(uint32_t cpu, struct rb_shared_cache *out)
+{
+	rb_topology_shared_cache(SYSTEM, cpu, out);
 }
 
 static bool threads_share_cores(void)

@@ -36,6 +36,13 @@ uint64_t rb_topology_cache(const char *system, uint32_t cpu);
 /* That of this machine. */
 uint64_t rb_cache_of(uint32_t cpu);
 
+struct rb_shared_cache {
+	uint64_t size_bytes;    /* Of the third level; 0: the folder does not tell. */
+	uint32_t sharers, cpus; /* How many processors share it, of so many. */
+};
+void rb_topology_shared_cache(const char *system, uint32_t cpu, struct rb_shared_cache *out);
+void rb_shared_cache_of(uint32_t cpu, struct rb_shared_cache *out);
+
 /* This process's place. Reads more than the affinity only where that could tell more: where cores
  * have several hardware threads, or when `domain` is wanted. */
 void rb_place_here(bool domain, struct rb_place *out);

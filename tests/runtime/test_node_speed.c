@@ -107,6 +107,27 @@ START_TEST(one_slow_copy_is_no_shared_memory)
 }
 END_TEST
 
+/* A small cache that two, or all, share, a large one, one of many, and none that is known. */
+START_TEST(results_go_past_a_cache_that_they_fill)
+{
+	static const struct {
+		struct rb_shared_cache cache;
+		uint32_t host_ranks;
+		uint64_t wanted;
+	} rows[] = {
+		{ { 8 << 20, 4, 4 }, 2, 8 << 20 },      { { 8 << 20, 4, 4 }, 4, 4 << 20 },
+		{ { 32 << 20, 2, 2 }, 1, 64 << 20 },    { { 32 << 20, 2, 2 }, 2, 32 << 20 },
+		{ { 32 << 20, 2, 2 }, 8, 8 << 20 },     { { 32 << 20, 16, 192 }, 96, 8 << 20 },
+		{ { 32 << 20, 16, 192 }, 4, 64 << 20 }, { { 260 << 20, 2, 2 }, 2, 32 << 20 },
+		{ { 500 << 20, 2, 2 }, 2, 50 << 20 },   { { 0, 0, 0 }, 2, 0 },
+	};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		ck_assert_uint_eq(rb_past_bytes(&rows[i].cache, rows[i].host_ranks),
+				  rows[i].wanted);
+}
+END_TEST
+
 START_TEST(children_do_not_measure)
 {
 	const struct rb_transport_ops *transports[] = { &counting, NULL };
@@ -147,6 +168,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, ranks_have_the_same_figures, 2, RANKS + 1);
 	tcase_add_test(tc, one_slow_copy_is_no_shared_memory);
+	tcase_add_test(tc, results_go_past_a_cache_that_they_fill);
 	tcase_add_test(tc, children_do_not_measure);
 	tcase_add_test(tc, memory_apart_is_measured_too);
 	return check_main("node_speed", tc);

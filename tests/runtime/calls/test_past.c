@@ -3,7 +3,7 @@
  * be copied from them: of which algorithms, from which length on, and that all is right. An
  * executor in front of the host's counts.
  */
-#include "base/copy.h"
+#include "runtime/engine/node_speed.h"
 #include "tests/check_main.h"
 #include "tests/expect.h"
 #include "tests/runtime/exercise.h"
@@ -96,7 +96,10 @@ static rubato_status rows_main(rubato_comm *comm, void *arg)
 	struct counting counting = { .base.ops = &counting_ops, .host = comm->engine.executor };
 	rubato_status err = RUBATO_OK;
 
-	EXPECT(comm->engine.past_bytes == rb_shared_cache_bytes() / 5 / 3);
+	struct rb_shared_cache cache;
+
+	rb_shared_cache_of(rb_cpu_here(), &cache);
+	EXPECT(comm->engine.past_bytes == rb_past_bytes(&cache, 3));
 	comm->engine.past_bytes = asked->past_bytes;
 	comm->engine.executor = &counting.base;
 	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && err == RUBATO_OK; i++) {

@@ -238,6 +238,30 @@ static void cache_write(uint32_t index, const char *level, const char *size, con
 	file_write(path, sharers);
 }
 
+/* Whoever asks the system's library hears of all caches of a processor together. */
+START_TEST(processors_share_a_cache)
+{
+	struct rb_shared_cache cache;
+
+	machine_write(1, 16, 2);
+	rb_topology_shared_cache(folder, 4, &cache);
+	ck_assert_uint_eq(cache.size_bytes, 0);
+	cache_write(0, "1", "48K", "4-5");
+	cache_write(1, "1", "32K", "4-5");
+	cache_write(2, "2", "2048K", "4-5");
+	rb_topology_shared_cache(folder, 4, &cache);
+	ck_assert_uint_eq(cache.size_bytes, 0);
+	cache_write(3, "3", "32768K", "0-7");
+	rb_topology_shared_cache(folder, 4, &cache);
+	ck_assert_uint_eq(cache.size_bytes, 32 << 20);
+	ck_assert_uint_eq(cache.sharers, 8);
+	ck_assert_uint_eq(cache.cpus, 32);
+	file_write("cpu/online", "?");
+	rb_topology_shared_cache(folder, 4, &cache);
+	ck_assert_uint_eq(cache.size_bytes, 0);
+}
+END_TEST
+
 /* Of two threads a core; one, and one that four cores share. */
 START_TEST(a_core_has_its_part_of_a_cache)
 {
@@ -302,6 +326,7 @@ int main(void)
 	tcase_add_test(made, large_machines_fit);
 	tcase_add_test(made, foreign_processors_are_an_error);
 	tcase_add_test(made, a_core_has_its_part_of_a_cache);
+	tcase_add_test(made, processors_share_a_cache);
 	tcase_add_test(here, this_process_has_a_place);
 	tcase_add_test(here, a_bound_process_has_one_core);
 	suite_add_tcase(suite, made);
