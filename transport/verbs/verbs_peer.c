@@ -231,14 +231,27 @@ static bool any_receive(const struct rb_match_peer *match)
 	return false;
 }
 
-static bool is_waited_for(const struct rb_verbs_peer *peer)
+/* Neither matched nor ended: its sender is to write, and who is silent does not. */
+static bool any_coming(struct rb_verbs *vb, uint32_t rank)
+{
+	for (uint32_t i = 0; i < vb->flight_count; i++) {
+		const struct rb_verbs_flight *flight = rb_verbs_flight_at(vb, i);
+
+		if (flight->used && flight->request != NULL && flight->request->peer == rank &&
+		    flight->request->kind == RB_REQUEST_RECV)
+			return true;
+	}
+	return false;
+}
+
+static bool is_waited_for(struct rb_verbs *vb, const struct rb_verbs_peer *peer)
 {
 	for (uint32_t i = 0; i < peer->link_count; i++)
 		if (peer->links[i].posted != peer->links[i].retired)
 			return true;
 	return any_receive(&peer->match) || any_receive(&peer->outgoing) ||
 	       peer->out_first != NULL || peer->active_first != NULL || peer->held_by > 0 ||
-	       peer->coming.receive != NULL;
+	       peer->coming.receive != NULL || any_coming(vb, peer->rank);
 }
 
 static void ticks(struct rb_verbs *vb)
@@ -248,7 +261,7 @@ static void ticks(struct rb_verbs *vb)
 	(void)!read(vb->clock_fd, &count, sizeof(count));
 	for (uint32_t r = 0; r < vb->base.rank_count; r++) {
 		struct rb_verbs_peer *peer = &vb->peers[r];
-		bool ask = peer->quiet && is_waited_for(peer);
+		bool ask = peer->quiet && is_waited_for(vb, peer);
 
 		for (uint32_t i = 0; i < peer->link_count && !peer->lost; i++)
 			rb_verbs_link_tick(vb, &peer->links[i], ask);

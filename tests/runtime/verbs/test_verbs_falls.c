@@ -458,6 +458,46 @@ START_TEST(a_link_that_does_not_come_back_is_tried_seldom)
 }
 END_TEST
 
+/*
+ * A receive has met its message, and its sender's host is gone without a word. Nothing is under way
+ * to it, so nobody else would ask.
+ */
+START_TEST(who_is_silent_before_he_writes_is_asked)
+{
+	struct rb_request send, receive;
+	struct rb_verbs_link *link;
+	uint64_t until_ns;
+
+	ends_open(1, 0);
+	message(0, 100, true);
+	all_rests("at first");
+	ends.call++;
+	request_set(&send, 0, sent, LARGE);
+	rb_transport_verbs.send(ends.ep[0], &send);
+	request_set(&receive, 1, got, LARGE);
+	until_ns = rb_clock_ns() + LIMIT_NS;
+	while (peer_of(1)->match.arrival_count == 0 && rb_clock_ns() < until_ns)
+		(void)rb_transport_verbs.poll(ends.ep[1]);
+	rb_transport_verbs.recv(ends.ep[1], &receive);
+	link = &peer_of(1)->links[0];
+	while (link->posted != link->retired && rb_clock_ns() < until_ns)
+		(void)rb_transport_verbs.poll(ends.ep[1]);
+	ck_assert_uint_eq(receive.backend[RB_VERBS_STAGE], RB_VERBS_STAGE_RECEIVING);
+	mock_loss(0, 0, 1, 1000);
+	while (rb_verbs_is_live(link) && rb_clock_ns() < until_ns)
+		(void)rb_transport_verbs.poll(ends.ep[1]);
+	ck_assert(!rb_verbs_is_live(link));
+	mock_loss(0, 0, 1, 0);
+	await(is_done, &receive, "the message");
+	ck_assert_int_eq(receive.status, RUBATO_OK);
+	ck_assert(memcmp(sent, got, LARGE) == 0);
+	await(is_done, &send, "its send");
+	await(all_live_ticking, NULL, "the link again");
+	messages_all("after that");
+	ends_close();
+}
+END_TEST
+
 /* More than was sent; less than its device has acknowledged. */
 START_TEST(who_has_taken_what_cannot_be_is_lost)
 {
@@ -767,6 +807,7 @@ int main(void)
 	tcase_add_test(tc, what_is_said_of_an_earlier_life_is_late);
 	tcase_add_test(tc, what_a_device_tells_late_is_not_taken);
 	tcase_add_test(tc, a_link_that_does_not_come_back_is_tried_seldom);
+	tcase_add_test(tc, who_is_silent_before_he_writes_is_asked);
 	tcase_add_loop_test(tc, who_has_taken_what_cannot_be_is_lost, 0, 2);
 	tcase_add_test(tc, a_message_in_whose_midst_a_link_fails_ends_without_it);
 	tcase_add_test(tc, writes_of_a_message_that_was_stopped_end_with_their_link);
