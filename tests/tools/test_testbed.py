@@ -92,6 +92,40 @@ class Testbed(unittest.TestCase):
         found = re.search(r"round trip ([\d.]+)", got.stdout.decode())
         self.assertGreaterEqual(float(found[1]), 0.04)
 
+    def test_a_host_receives_no_faster_than_its_link(self):
+        """Two others send at once, each as fast as its own link is."""
+        each = 1_500_000
+        for delay in "0", "5":
+            got = run(TESTBED, "--hosts", 3, "--rate", "100Mbit", "--delay", delay, "--", *python(
+                "import os, select, socket, time\n"
+                f"each = {each}\n"
+                "if os.environ['RUBATO_RANK'] == '0':\n"
+                "    with socket.create_server(('10.78.0.1', 5000)) as door:\n"
+                "        callers = [door.accept()[0] for _ in range(2)]\n"
+                "        for caller in callers:\n"
+                "            caller.sendall(b'x')\n"
+                "        begin = time.monotonic()\n"
+                "        left = 2 * each\n"
+                "        while left > 0:\n"
+                "            for caller in select.select(callers, [], [])[0]:\n"
+                "                left -= len(caller.recv(65536))\n"
+                "        print('both took', time.monotonic() - begin)\n"
+                "else:\n"
+                "    end = time.monotonic() + 20\n"
+                "    while True:\n"
+                "        begin = time.monotonic()\n"
+                "        try:\n"
+                "            caller = socket.create_connection(('10.78.0.1', 5000))\n"
+                "            break\n"
+                "        except OSError:\n"
+                "            assert begin < end\n"
+                "    assert caller.recv(1) == b'x'\n"
+                "    caller.sendall(bytes(each))\n"))
+            self.assertEqual(got.returncode, 0, got.stderr)
+            found = re.search(r"both took ([\d.]+)", got.stdout.decode())
+            # What the bucket holds comes at once.
+            self.assertGreaterEqual(float(found[1]), (2 * each - 200_000) * 8 / 100e6, delay)
+
     def test_a_failure_ends_all(self):
         got = run(TESTBED, "--hosts", 3, "--", "sh", "-c",
                   "[ $RUBATO_RANK = 1 ] && exit 5; exec sleep 1000")
