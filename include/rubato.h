@@ -393,7 +393,7 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_reduce_scatterv(rubato_comm *co
  * As alltoall: block r of `in`, by the send counts and offsets, goes to rank r; block r of `out`,
  * by the receive counts and offsets, comes from it. A rank knows its own counts only; what one
  * sends and the other expects must be equal, also where it is nothing: MISMATCH otherwise. In
- * place: in == out, and then the send and receive arrays must say the same (ARGUMENT).
+ * place: in == out, neither empty; then the send and receive arrays must say the same (ARGUMENT).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_alltoallv(rubato_comm *comm, const void *in,
 							   const uint64_t *send_counts,

@@ -73,8 +73,7 @@ static rubato_status shape_measure(struct rubato_op *op)
 				       (unsigned long long)shape->out_counts[rank]);
 		if (out_total > op->count)
 			op->count = out_total;
-		if (op->in == op->out && op->count > 0 &&
-		    !sides_same(shape, op->comm->engine.rank_count))
+		if (rb_op_in_place(op) && !sides_same(shape, op->comm->engine.rank_count))
 			return RB_FAIL(RUBATO_ERR_ARGUMENT,
 				       "alltoallv in place: what a rank sends to and receives "
 				       "from another must lie in the same place");

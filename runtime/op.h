@@ -196,6 +196,12 @@ static inline bool rb_op_coded(const struct rubato_op *op)
 	return op->converted.active && op->converted.wire != RUBATO_WIRE_SAME;
 }
 
+/* An alltoall's or alltoallv's. What has no bytes lies at no place, whatever its address. */
+static inline bool rb_op_in_place(const struct rubato_op *op)
+{
+	return op->in == op->out && op->in_bytes > 0 && op->out_bytes > 0;
+}
+
 /* This rank's, as its spans count, and their sizes. */
 static inline void rb_op_buffers(const struct rubato_op *op, void *base[RB_BUFFER_COUNT],
 				 uint64_t bytes[RB_BUFFER_COUNT])

@@ -16,7 +16,7 @@ static rubato_status plan_of(struct rubato_op *op, uint8_t algorithm, const stru
 {
 	struct rubato_comm *comm = op->comm;
 	bool in_place = (op->kind == RB_KIND_ALLTOALL || op->kind == RB_KIND_ALLTOALLV) &&
-			op->in == op->out;
+			rb_op_in_place(op);
 	struct rb_plan_key key = {
 		.count = op->count,
 		.shape = shape != NULL ? shape->hash : 0,

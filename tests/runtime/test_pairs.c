@@ -266,6 +266,49 @@ START_TEST(blocks_that_are_not_those_before_are_found_out)
 }
 END_TEST
 
+/* ---- Empty sides ---- */
+
+/* Rank 0 sends only, rank 1 receives only, each with both buffers at one address; the others do
+ * both. Of what is empty neither address nor offsets matter. */
+static rubato_status empty_main(rubato_comm *comm, void *arg)
+{
+	uint32_t rank = rubato_rank(comm);
+	uint64_t to[RANKS] = { 0 }, from[RANKS] = { 0 }, to_at[RANKS], from_at[RANKS];
+	float in[RANKS * 8], apart[RANKS * 8], *out = rank < 2 ? in : apart;
+
+	RB_TRY(rubato_set_algorithm(comm, "alltoallv", arg));
+	for (uint32_t r = 0; r < RANKS; r++) {
+		to[r] = rank != 1 && r != 0 ? 1 + r : 0;
+		from[r] = rank != 0 && r != 1 ? 1 + rank : 0;
+		to_at[r] = r * 8;
+		from_at[r] = (RANKS - 1 - r) * 8;
+	}
+	for (uint32_t call = 0; call < 2; call++) {
+		for (uint32_t i = 0; i < RANKS * 8; i++)
+			in[i] = element(call, rank, i / 8, i % 8);
+		RB_TRY(rubato_alltoallv(comm, in, to, to_at, out, from, from_at, RUBATO_FLOAT32));
+		for (uint32_t r = 0; r < RANKS; r++)
+			for (uint64_t i = 0; i < from[r]; i++)
+				EXPECT(out[from_at[r] + i] == element(call, r, rank, i));
+	}
+	return RUBATO_OK;
+}
+
+START_TEST(what_is_empty_lies_nowhere)
+{
+	static const struct rb_transport_ops *const shm[] = { &rb_transport_shm, NULL };
+
+	for (uint32_t i = 0;; i++) {
+		void *name = (void *)(uintptr_t)rubato_algorithm_name("alltoallv", i);
+
+		if (name == NULL)
+			break;
+		ck_assert_msg(local_run(RANKS, shm, empty_main, name, NULL) == RUBATO_OK, "%s: %s",
+			      (char *)name, rubato_error_text());
+	}
+}
+END_TEST
+
 /* Only of those that work in mapped memory. */
 static rubato_status explain_main(rubato_comm *comm, void *arg)
 {
@@ -297,6 +340,7 @@ int main(void)
 	tcase_set_timeout(tc, 100);
 	tcase_add_loop_test(tc, pairs_that_have_little_tell_each_other_nothing, 0, (int)FORMS);
 	tcase_add_test(tc, blocks_that_are_not_those_before_are_found_out);
+	tcase_add_test(tc, what_is_empty_lies_nowhere);
 	tcase_add_test(tc, explain_says_how_much_is_little);
 	return check_main("pairs", tc);
 }
