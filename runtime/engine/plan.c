@@ -644,6 +644,8 @@ static void taken_find(struct rb_plan *plan)
 			return; /* No memory: one after the other. */
 		if (plan->also[reduce] != 0)
 			continue;
+		/* What goes straight on knows nothing of this. */
+		RB_ASSERT(plan->order_count == 0 || plan->iterations[reduce] == 0);
 		plan->also[reduce] = i + 1;
 		step->flags |= RB_STEP_TAKEN;
 	}
