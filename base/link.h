@@ -30,6 +30,7 @@ struct rb_node_speed {
 	double eager_bytes, attach_bytes;
 	double attach_copies; /* Such a copy takes so many times as long as another; 0: as long. */
 	double cache_bytes;   /* Of a core's own; 0: not known. */
+	double outer_bytes;   /* Of the cache that cores share, for each rank; 0: not known. */
 	double work_us;       /* A piece of copying or reducing takes so much besides its bytes. */
 	double turn_us;       /* Of a core, from one rank to another; 0: not known. */
 };

@@ -136,10 +136,11 @@ static bool is_good(const struct speeds *s)
 	       is_rate(s->network.copied_bytes) && is_rate(s->network.piece_bytes) &&
 	       is_rate(s->node.latency_us) && is_rate(s->node.eager_bytes) &&
 	       is_rate(s->node.attach_bytes) && is_rate(s->node.attach_copies) &&
-	       is_rate(s->node.cache_bytes) && is_rate(s->node.message_us) &&
-	       is_rate(s->node.core_byte_us) && is_rate(s->node.cross_byte_us) &&
-	       is_rate(s->node.memory_byte_us) && is_rate(s->node.message_byte_us) &&
-	       is_rate(s->node.work_us) && is_rate(s->node.turn_us);
+	       is_rate(s->node.cache_bytes) && is_rate(s->node.outer_bytes) &&
+	       is_rate(s->node.message_us) && is_rate(s->node.core_byte_us) &&
+	       is_rate(s->node.cross_byte_us) && is_rate(s->node.memory_byte_us) &&
+	       is_rate(s->node.message_byte_us) && is_rate(s->node.work_us) &&
+	       is_rate(s->node.turn_us);
 }
 
 static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,

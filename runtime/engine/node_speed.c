@@ -66,7 +66,7 @@ struct alone {                    /* Of a host's first rank. In microseconds; 0:
 	double core, cross, copy; /* A byte read or written: copy: of all those that cross. */
 	double latency, message, message_byte, turn;
 	double attach_bytes, attach_copies; /* As the transport has them. */
-	double cache;                       /* Bytes, as the system has it. */
+	double cache, outer;                /* Bytes, as the system has it. */
 };
 
 static bool is_between(double us, double least, double most)
@@ -309,8 +309,14 @@ static rubato_status alone_measure(struct probe *p, uint64_t deadline_ns, struct
 		*alone = (struct alone) { 0 };
 	else if (crowded)
 		alone->turn = turn_us();
-	if (leads)
+	if (leads) {
+		struct rb_shared_cache outer;
+
+		rb_shared_cache_of(rb_cpu_here(), &outer);
+		alone->outer =
+			(double)outer.size_bytes / rb_cache_ranks(&outer, p->where->host_ranks);
 		alone->cache = (double)rb_cache_of(rb_cpu_here());
+	}
 	if (leads)
 		attach_time(p->where->engine, alone);
 	return RUBATO_OK;
@@ -370,6 +376,7 @@ static rubato_status alone_join(const struct probe *p, const void *const *blobs,
 		slower(&out->attach_bytes, theirs.attach_bytes);
 		slower(&out->attach_copies, theirs.attach_copies);
 		smaller(&out->cache, theirs.cache);
+		smaller(&out->outer, theirs.outer);
 	}
 	return RUBATO_OK;
 }
@@ -433,18 +440,20 @@ static void speed_fill(const struct alone *alone, double memory, struct rb_node_
 	fill(&speed->attach_copies, alone->attach_copies);
 	if (speed->cache_bytes == 0)
 		speed->cache_bytes = alone->cache;
+	if (speed->outer_bytes == 0)
+		speed->outer_bytes = alone->outer;
 	if (speed->attach_bytes == 0 && isfinite(alone->attach_bytes))
 		speed->attach_bytes = alone->attach_bytes;
 	RB_LOG(RB_LOG_INFO,
 	       "within nodes: %.2f us, %.3f us a message, long ones %.3g GB/s, memory %.3g, %.3g "
 	       "from core to core, %.3g shared, a turn %.2f us, the kernel's copy %.2g others, "
-	       "a core's cache %.3g KiB (0: not measured)",
+	       "a core's cache %.3g KiB, a rank's part of the outer one %.3g (0: not measured)",
 	       speed->latency_us, speed->message_us,
 	       speed->message_byte_us > 0 ? 1e-3 / speed->message_byte_us : 0.0,
 	       speed->core_byte_us > 0 ? 1e-3 / speed->core_byte_us : 0.0,
 	       speed->cross_byte_us > 0 ? 1e-3 / speed->cross_byte_us : 0.0,
 	       speed->memory_byte_us > 0 ? 1e-3 / speed->memory_byte_us : 0.0, speed->turn_us,
-	       speed->attach_copies, speed->cache_bytes / 1024);
+	       speed->attach_copies, speed->cache_bytes / 1024, speed->outer_bytes / 1024);
 }
 
 static rubato_status steps(struct probe *p, struct rb_bootstrap *bootstrap, uint64_t deadline_ns,
@@ -496,9 +505,7 @@ rubato_status rb_node_speed_measure(const struct rb_node_probe *where,
 uint64_t rb_past_bytes(const struct rb_shared_cache *cache, uint32_t host_ranks)
 {
 	uint64_t small = PAST_TIMES * cache->size_bytes, large = cache->size_bytes / PAST_SHARE;
-	uint64_t all = small < PAST_BYTES ? small : large > PAST_BYTES ? large : PAST_BYTES;
-	uint64_t ranks =
-		cache->size_bytes == 0 ? 1 : (uint64_t)host_ranks * cache->sharers / cache->cpus;
+	uint64_t all = small < PAST_BYTES ? small : PAST_BYTES;
 
-	return all / (ranks > 0 ? ranks : 1);
+	return (large > all ? large : all) / rb_cache_ranks(cache, host_ranks);
 }

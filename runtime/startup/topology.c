@@ -232,6 +232,13 @@ void rb_shared_cache_of(uint32_t cpu, struct rb_shared_cache *out)
 	rb_topology_shared_cache(SYSTEM, cpu, out);
 }
 
+uint32_t rb_cache_ranks(const struct rb_shared_cache *cache, uint32_t host_ranks)
+{
+	uint64_t ranks = cache->cpus == 0 ? 0 : (uint64_t)host_ranks * cache->sharers / cache->cpus;
+
+	return ranks > 0 ? (uint32_t)ranks : 1;
+}
+
 static bool threads_share_cores(void)
 {
 	FILE *file = fopen(SYSTEM "/cpu/smt/active", "re");

@@ -42,6 +42,8 @@ struct rb_shared_cache {
 };
 void rb_topology_shared_cache(const char *system, uint32_t cpu, struct rb_shared_cache *out);
 void rb_shared_cache_of(uint32_t cpu, struct rb_shared_cache *out);
+/* How many of a host's ranks share it, when they are spread evenly; at least one. */
+uint32_t rb_cache_ranks(const struct rb_shared_cache *cache, uint32_t host_ranks);
 
 /* This process's place. Reads more than the affinity only where that could tell more: where cores
  * have several hardware threads, or when `domain` is wanted. */

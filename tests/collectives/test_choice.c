@@ -565,6 +565,22 @@ START_TEST(an_alltoall_gains_nothing_by_scratch)
 }
 END_TEST
 
+/* But where all of it does not fit the cache that cores share, scratch is shorter. */
+START_TEST(an_alltoall_that_fills_the_outer_cache_goes_through_scratch)
+{
+	for (uint32_t n = 4; n <= 8; n += 4) {
+		struct rb_choice_facts facts = crowded(n);
+
+		facts.node.outer_bytes = (double)(32 << 20) / n;
+		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 512 << 10, true), "flat");
+		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, true), "staged");
+		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 16 << 20, true), "staged");
+		facts.node.outer_bytes *= 8;
+		ck_assert_str_eq(name_of(facts, RB_KIND_ALLTOALL, 4 << 20, true), "flat");
+	}
+}
+END_TEST
+
 START_TEST(networks_are_spared)
 {
 	struct rb_choice_facts facts = node(8, false);
@@ -790,6 +806,7 @@ int main(void)
 	tcase_add_test(tc, own_links_are_used);
 	tcase_add_test(tc, phases_overlap_by_pieces);
 	tcase_add_test(tc, two_ranks_apart_exchange);
+	tcase_add_test(tc, an_alltoall_that_fills_the_outer_cache_goes_through_scratch);
 	tcase_add_test(tc, networks_are_spared);
 	tcase_add_test(tc, puts_are_for_where_they_are_good);
 	tcase_add_test(tc, messages_cost_what_was_measured);
