@@ -17,17 +17,15 @@
  * card, one after the other, while the processors do their part. How much crosses follows from how
  * far a rank's messages go (enum rb_reach). An algorithm's row in algorithm_rows.h has its terms.
  *
- * Where it is known what a node's memory takes, too, cost.c has a finer model of what goes over
- * nodes.
+ * Where a transport also says how long messages are that processors copy, cost.c has a finer model
+ * of what goes over nodes.
  */
 #include "base/float_mode.h"
 #include "collectives/build.h"
 #include "collectives/cost.h"
+#include "collectives/crowd.h"
 
-#define PHASE_US 0.4           /* Measured: a notification between two cores, there and seen. */
-#define TURN_US 1.4            /* Measured: one yield to another rank. */
-#define MESSAGE_US 0.15        /* Guess: post, match and complete. */
-#define NETWORK_MESSAGE_US 1.0 /* Guess: likewise, through layers of a network not measured. */
+#define NETWORK_MESSAGE_US 1.0 /* Guess: through layers of a network not measured. */
 /* Measured, several machines, while the vectors fit the cache: some 70 GB/s a pass, 18 where it
  * crosses from core to core. */
 #define BYTE_US 0.000014
@@ -306,15 +304,10 @@ struct work {
 	double bytes, chunk_bytes;         /* Of the vector, and of a chunk. */
 };
 
-static double crowd_of(const struct rb_choice_facts *facts)
-{
-	return facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
-}
-
 /* All that is done on a core. `all`: by all ranks together; 0: by each as much as the busiest. */
 static double on_core(const struct rb_choice_facts *facts, double busiest, double all)
 {
-	double crowd = facts->cores > 0 ? (double)facts->host_ranks / facts->cores : 1;
+	double crowd = rb_crowd(facts);
 	double each = all > 0 ? all / facts->rank_count : busiest;
 
 	return crowd * each > busiest ? crowd * each : busiest;
@@ -343,7 +336,7 @@ static bool alternates(const struct rb_choice_facts *facts, const struct rb_algo
 		       double bytes)
 {
 	double cache = facts->node.cache_bytes > 0 ? facts->node.cache_bytes : CACHE_BYTES;
-	double crowd = crowd_of(facts) > 1 ? crowd_of(facts) : 1;
+	double crowd = rb_crowd(facts) > 1 ? rb_crowd(facts) : 1;
 
 	return facts->rank_count <= a->cost.alternates && !goes_ahead(facts, a, bytes) &&
 	       crowd * ALTERNATING_VECTORS * bytes <= cache;
@@ -608,32 +601,22 @@ static double memory_us(const struct rb_choice_facts *facts, const struct rb_alg
 	return crowded ? us * flooded(facts, a, work) : us;
 }
 
-/* Within a node. */
-static double phase_us(const struct rb_choice_facts *facts)
-{
-	double turn_us = facts->node.turn_us > 0 ? facts->node.turn_us : TURN_US;
-	double near_us = facts->node.latency_us > 0 ? facts->node.latency_us : PHASE_US;
-	double crowd = crowd_of(facts);
-
-	return near_us + (crowd > 1 ? turn_us * crowd : 0);
-}
-
 static double message_us(const struct rb_choice_facts *facts)
 {
 	if (is_measured(facts))
 		return facts->network.message_us;
 	if (has_network(facts))
 		return NETWORK_MESSAGE_US;
-	return facts->node.message_us > 0 ? facts->node.message_us : MESSAGE_US;
+	return facts->node.message_us > 0 ? facts->node.message_us : RB_MESSAGE_US;
 }
 
 /* What ranks pay who ask each other where their buffers lie, to learn that they are not mapped. */
 static double exchange_us(const struct rb_choice_facts *facts)
 {
-	double crowd = crowd_of(facts) > 1 ? crowd_of(facts) : 1;
+	double crowd = rb_crowd(facts) > 1 ? rb_crowd(facts) : 1;
 	double messages = 2.0 * (facts->rank_count - 1) * MAPPED_MESSAGES * crowd;
 
-	return EXCHANGE_PHASES * phase_us(facts) + messages * message_us(facts);
+	return EXCHANGE_PHASES * rb_crowd_phase_us(facts) + messages * message_us(facts);
 }
 
 static double predict_us(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
@@ -647,8 +630,8 @@ static double predict_us(const struct rb_choice_facts *facts, const struct rb_al
 	double core_us = work.messages * message_us(facts) + memory_us(facts, a, &work);
 
 	if (has_network(facts))
-		return network_us(facts, a, &work, phase_us(facts), core_us);
-	return work.phases * phase_us(facts) + core_us;
+		return network_us(facts, a, &work, rb_crowd_phase_us(facts), core_us);
+	return work.phases * rb_crowd_phase_us(facts) + core_us;
 }
 
 static bool can_run(const struct rb_choice_facts *facts, const struct rb_algorithm *a)

@@ -1,6 +1,6 @@
 /*
- * cost.h -- the time of an algorithm over nodes, where it is known what messages, copies and the
- * nodes' memory take: measured, or as the simulator has them. Elsewhere choice.c has a coarser
+ * cost.h -- the time of an algorithm over nodes, where it is known what messages and copies take
+ * between them and within: measured, or as the simulator has them. Elsewhere choice.c has a coarser
  * model.
  */
 #ifndef RB_COLLECTIVES_COST_H

@@ -162,6 +162,7 @@ static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
 	ops = rb_engine_endpoint(&comm->engine, other_find(comm))->ops;
 	speeds->network.eager_bytes = ops->eager_bytes;
 	speeds->network.piece_bytes = ops->piece_bytes;
+	speeds->network.copied_bytes = ops->copied_bytes;
 	if (speeds->network.latency_us != 0 || link_known(comm, &speeds->network) ||
 	    comm->config->measure.number == 0)
 		return RUBATO_OK;

@@ -258,7 +258,9 @@ struct rb_transport_ops {
 	 * take one. */
 	uint32_t eager_bytes;
 	uint32_t piece_bytes; /* Longer messages go in pieces, and ask after the first. 0: whole. */
-	uint32_t key_bytes;   /* Of a region's key, at most; up to RB_KEY_BYTES_MAX. */
+	/* Up to so long the processors of both ends copy what goes to another node. 0: none. */
+	uint32_t copied_bytes;
+	uint32_t key_bytes; /* Of a region's key, at most; up to RB_KEY_BYTES_MAX. */
 
 	/* Makes an endpoint that is not connected yet. Errors: UNSUPPORTED (not on this machine),
 	 * MEMORY, SYSTEM. */

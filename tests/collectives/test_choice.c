@@ -613,6 +613,34 @@ START_TEST(networks_are_spared)
 }
 END_TEST
 
+/* Measured, two hosts of 4 ranks and four of 2 on the same 2 cores, TCP at 1 Gbit/s: what all ranks
+ * of a core do takes turns, and messages that stay within nodes cost little of what others do. */
+START_TEST(nodes_that_share_cores_save_messages)
+{
+	struct rb_nodes nodes;
+
+	for (uint32_t size = 2; size <= 4; size += 2)
+		for (int plain = 0; plain < 2; plain++) {
+			struct rb_choice_facts facts = crowded(8);
+
+			nodes_of(&nodes, 8, size);
+			facts.nodes = &nodes;
+			facts.mapped = false;
+			facts.network = (struct rb_link) { .latency_us = size == 4 ? 6.8 : 10.2,
+							   .byte_us = 0.009,
+							   .message_us = 6.8,
+							   .copied_bytes = 1e18,
+							   .piece_bytes = 65000 };
+			ck_assert_str_eq(name_of(facts, RB_KIND_BROADCAST, 1 << 10, plain),
+					 "binomial");
+			ck_assert_str_eq(name_of(facts, RB_KIND_REDUCE, 1 << 10, plain),
+					 "binomial");
+			ck_assert_str_eq(name_of(facts, RB_KIND_ALLREDUCE, 1 << 10, plain),
+					 "recursive_doubling");
+		}
+}
+END_TEST
+
 /* Few messages where one costs much, and chunks that are worth it. */
 START_TEST(messages_cost_what_was_measured)
 {
@@ -809,6 +837,7 @@ int main(void)
 	tcase_add_test(tc, an_alltoall_that_fills_the_outer_cache_goes_through_scratch);
 	tcase_add_test(tc, networks_are_spared);
 	tcase_add_test(tc, puts_are_for_where_they_are_good);
+	tcase_add_test(tc, nodes_that_share_cores_save_messages);
 	tcase_add_test(tc, messages_cost_what_was_measured);
 	tcase_add_test(tc, messages_cost_what_was_guessed);
 	tcase_add_test(tc, choices_fit_everywhere);

@@ -157,18 +157,19 @@ END_TEST
 
 /* ---- Links between nodes: threads that map nothing, each a node ---- */
 
+#define COPIED_BYTES 5000u
 #define SLOW_FROM 2u /* To the next: its messages leave late. */
 #define SLOW_NS 2000000u
 #define TRIES 10u /* Another link seems as slow where a rank of it has no processor meanwhile. */
 
-static struct rb_transport_ops apart;
+static struct rb_transport_ops apart, copying; /* The second says how much processors copy. */
 static _Atomic uint32_t delayed;
 
 static rubato_status apart_open(const struct rb_transport_options *options,
 				struct rb_endpoint **out)
 {
 	RB_TRY(rb_transport_shm.open(options, out));
-	(*out)->ops = &apart;
+	(*out)->ops = options->rank == 0 ? &copying : &apart;
 	return RUBATO_OK;
 }
 
@@ -228,12 +229,15 @@ START_TEST(the_slowest_link_counts)
 	apart.send = slow_send;
 	apart.word_of = NULL;
 	apart.word_map = NULL;
+	copying = apart;
+	copying.copied_bytes = COPIED_BYTES;
 	for (uint32_t tries = 0; tries < TRIES && !seen.told[0]; tries++)
 		ck_assert_int_eq(local_run(n, transports, links_main, &seen, NULL), RUBATO_OK);
 	ck_assert_uint_gt(delayed, 0);
 	ck_assert(seen.link[0].latency_us >= SLOW_NS / 2e3);
 	ck_assert(seen.link[0].message_us >= SLOW_NS / 2e3);
 	ck_assert_uint_eq(seen.spread[0].far_node, SLOW_FROM);
+	ck_assert(seen.link[0].copied_bytes == COPIED_BYTES); /* What node 0 says counts for all. */
 	for (uint32_t r = 0; r < n; r++) {
 		ck_assert(seen.told[r]);
 		ck_assert_mem_eq(&seen.link[r], &seen.link[0], sizeof(seen.link[0]));

@@ -665,6 +665,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.name = "ucx",
 	.caps = RB_CAP_PUT,
 	.piece_bytes = RB_UCX_PIECE_BYTES,
+	.copied_bytes = UINT32_MAX, /* All: by way of slots. */
 	.key_bytes = RB_KEY_BYTES_MAX,
 	.open = ucx_open,
 	.address = rb_ucx_address,

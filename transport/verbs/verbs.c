@@ -585,6 +585,7 @@ static void verbs_path(struct rb_endpoint *ep, uint32_t rank, char *text, size_t
 const struct rb_transport_ops rb_transport_verbs = {
 	.name = "verbs",
 	.caps = RB_CAP_PUT | RB_CAP_REGIONS,
+	.copied_bytes = RB_VERBS_EAGER_MAX,
 	.key_bytes = RB_VERBS_KEY_BYTES,
 	.open = verbs_open,
 	.address = rb_verbs_address,
