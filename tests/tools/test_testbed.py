@@ -64,6 +64,13 @@ class Testbed(unittest.TestCase):
             self.assertEqual(got.returncode, 0, got.stderr)
             self.assertTrue(re.search(rf"tbf .* rate {said} ", got.stdout.decode()), got.stdout)
 
+    def test_the_link_has_the_burst(self):
+        for words, said in ((), "125000b"), (("--burst", "16000"), "16000b"):
+            got = run(TESTBED, "--hosts", 1, *words, "--", "tc", "-raw", "qdisc", "show", "dev",
+                      "wire")
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertIn(f" burst {said}", got.stdout.decode())
+
     def test_a_delayed_link_takes_its_time_and_keeps_the_bytes(self):
         got = run(TESTBED, "--hosts", 2, "--rate", "100Mbit", "--delay", "20", "--", *python(
             "import os, socket, time\n"
