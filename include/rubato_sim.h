@@ -62,6 +62,11 @@ typedef struct rubato_sim_costs {
 	/* Of the kernel, which makes the long copies within a node: bytes a second, reads and
 	 * writes added up, at which it copies what lies in memory. 0: as fast as a core. */
 	double attach_bandwidth;
+	/* Behind the cores' caches, of each node one of outer_bytes (0: none), which holds what has
+	 * gone from them: outer_bandwidth. And what reductions read and write in cores' caches, if
+	 * that is slower than cached_bandwidth (0: it is not). */
+	uint64_t outer_bytes;
+	double outer_bandwidth, reduced_bandwidth;
 } rubato_sim_costs;
 
 /*
@@ -108,8 +113,9 @@ typedef struct rubato_sim_options {
 #define RUBATO_SIM_OPTIONS_INIT                                                                    \
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
-			0, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 },   \
-			0, 0,                                                                      \
+			0, 0, NULL,                                                                \
+			{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0,   \
+			0,                                                                         \
 		{                                                                                  \
 			0, 0, 0, 0, 0                                                              \
 		}                                                                                  \

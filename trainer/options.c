@@ -336,6 +336,9 @@ static rubato_status judge_network(const struct tr_options *o, struct tr_error *
 	} rows[] = {
 		{ "turn", "--cores", cores },
 		{ "cached-bandwidth", "--cache", caches },
+		{ "reduced-bandwidth", "--cache", caches },
+		{ "outer-cache", "--cache", caches },
+		{ "outer-bandwidth", "--cache", caches },
 		{ "shared-bandwidth", "--cache", caches },
 		{ "shared-latency", "--cache", caches },
 		{ "attach-bandwidth", "--memory-bandwidth or --core-bandwidth", memory },

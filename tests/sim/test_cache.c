@@ -15,18 +15,25 @@
 
 static uint8_t memory[64 * LINE] __attribute__((aligned(LINE)));
 
-/* 1 ns a byte of the own cache, 2 of another's and 100 before they are read. */
-static struct rb_sim_caches *caches_open(uint32_t ranks, uint32_t lines)
+static rubato_sim_options options_of(uint32_t ranks, uint32_t lines)
 {
 	rubato_sim_options options = RUBATO_SIM_OPTIONS_INIT;
-	struct rb_sim_caches *caches;
 
 	options.rank_count = ranks;
 	options.costs.cache_bytes = lines * LINE;
 	options.costs.cached_bandwidth = 1e9;
 	options.costs.shared_bandwidth = 0.5e9;
 	options.costs.shared_latency_ns = 100;
-	ck_assert_int_eq(rb_sim_caches_open(&options, &caches), RUBATO_OK);
+	return options;
+}
+
+/* 1 ns a byte of the own cache, 2 of another's and 100 before they are read. */
+static struct rb_sim_caches *caches_open(uint32_t ranks, uint32_t lines)
+{
+	rubato_sim_options options = options_of(ranks, lines);
+	struct rb_sim_caches *caches;
+
+	ck_assert_int_eq(rb_sim_caches_open(&options, 1, &caches), RUBATO_OK);
 	return caches;
 }
 
@@ -34,7 +41,8 @@ static void costs(struct rb_sim_caches *caches, uint32_t cache, uint64_t at, uin
 		  bool writes, double busy_ns, uint64_t memory_bytes)
 {
 	struct rb_touch touch = { memory + at, bytes, writes };
-	struct rb_sim_access cost = rb_sim_caches_access(caches, cache, &touch, 1);
+	struct rb_sim_access cost =
+		rb_sim_caches_access(caches, (struct rb_sim_place) { cache, 0 }, &touch, 1);
 
 	ck_assert_double_eq(cost.busy_ns, busy_ns);
 	ck_assert_uint_eq(cost.memory_bytes, memory_bytes);
@@ -89,17 +97,113 @@ START_TEST(without_caches_or_a_place_it_is_memory)
 {
 	struct rb_sim_caches *c = caches_open(1, LINES);
 	struct rb_touch touches[] = { { memory, 10, false }, { NULL, 20, true } };
+	const struct rb_sim_place first = { 0, 0 };
 	struct rb_sim_access cost;
 
-	(void)rb_sim_caches_access(c, 0, touches, 2);
-	cost = rb_sim_caches_access(c, 0, touches, 2);
+	(void)rb_sim_caches_access(c, first, touches, 2);
+	cost = rb_sim_caches_access(c, first, touches, 2);
 	ck_assert_double_eq(cost.busy_ns, 10);
 	ck_assert_uint_eq(cost.memory_bytes, 20);
 	rb_sim_caches_close(c);
-	cost = rb_sim_caches_access(NULL, 0, touches, 2);
+	cost = rb_sim_caches_access(NULL, first, touches, 2);
 	ck_assert_double_eq(cost.busy_ns, 0);
 	ck_assert_uint_eq(cost.memory_bytes, 30);
 	ck_assert_ptr_null(caches_open(5, 0));
+}
+END_TEST
+
+START_TEST(reductions_may_be_slower)
+{
+	rubato_sim_options options = options_of(2, LINES);
+	struct rb_touch touches[] = { { memory, LINE, false },
+				      { memory + LINE, LINE, false },
+				      { NULL, 0, false },
+				      { memory + 2 * LINE, LINE, true } };
+	const struct rb_sim_place first = { 0, 0 }, second = { 1, 0 };
+	struct rb_sim_caches *c;
+
+	options.costs.reduced_bandwidth = 0.8e9;
+	ck_assert_int_eq(rb_sim_caches_open(&options, 1, &c), RUBATO_OK);
+	ck_assert_uint_eq(rb_sim_caches_access(c, first, touches, 4).memory_bytes, 3 * LINE);
+	ck_assert_double_eq(rb_sim_caches_access(c, first, touches, 4).busy_ns, 3.75 * LINE);
+	ck_assert_double_eq(rb_sim_caches_access(c, first, touches + 1, 3).busy_ns, 2 * LINE);
+	costs(c, 0, 0, LINE, true, LINE, 0);
+	costs(c, 1, LINE, LINE, false, 0, LINE);
+	costs(c, 1, 2 * LINE, LINE, true, 2 * LINE, 0);
+	/* What another wrote, too, but not until it comes. */
+	ck_assert_double_eq(rb_sim_caches_access(c, second, touches, 4).busy_ns, 5 * LINE + 100);
+	rb_sim_caches_close(c);
+	options.costs.reduced_bandwidth = 2e9; /* They are not faster. */
+	ck_assert_int_eq(rb_sim_caches_open(&options, 1, &c), RUBATO_OK);
+	(void)rb_sim_caches_access(c, first, touches, 4);
+	ck_assert_double_eq(rb_sim_caches_access(c, first, touches, 4).busy_ns, 3 * LINE);
+	rb_sim_caches_close(c);
+}
+END_TEST
+
+/* ---- Outer caches ---- */
+
+/* 1.5 ns a byte of the outer cache, of which each of two nodes has one. */
+static struct rb_sim_caches *outer_open(uint32_t lines)
+{
+	rubato_sim_options options = options_of(3, LINES);
+	struct rb_sim_caches *caches;
+
+	options.costs.outer_bytes = lines * LINE;
+	options.costs.outer_bandwidth = 1e9 / 1.5;
+	ck_assert_int_eq(rb_sim_caches_open(&options, 2, &caches), RUBATO_OK);
+	return caches;
+}
+
+START_TEST(what_goes_lies_in_the_outer_one)
+{
+	struct rb_sim_caches *c = outer_open(64);
+	struct rb_touch touch = { memory + 9 * LINE, LINE, false };
+
+	costs(c, 0, 0, 4 * LINE, true, 0, 4 * LINE);
+	costs(c, 0, 8 * LINE, 4 * LINE, false, 0, 4 * LINE);
+	costs(c, 0, 0, LINE, false, 1.5 * LINE, 0); /* The first of those that were read goes. */
+	costs(c, 0, 0, LINE, false, LINE, 0);
+	costs(c, 0, 8 * LINE, LINE, false, 1.5 * LINE, 0);
+	costs(c, 1, LINE, LINE, false, 2 * LINE, 0);    /* Another one wrote it. */
+	costs(c, 1, 2 * LINE, LINE, true, 2 * LINE, 0); /* Likewise; what went is old now. */
+	costs(c, 0, 2 * LINE, LINE, false, 2148, 0);
+	costs(c, 1, 40 * LINE, 4 * LINE, false, 0, 4 * LINE);
+	costs(c, 0, 50 * LINE, LINE, false, 0, LINE);
+	/* Another node's is not there. */
+	ck_assert_uint_eq(
+		rb_sim_caches_access(c, (struct rb_sim_place) { 2, 1 }, &touch, 1).memory_bytes,
+		LINE);
+	rb_sim_caches_close(c);
+}
+END_TEST
+
+/* Of T lines, round and round, a share x is not found: 1 - x = exp(-x T / lines). */
+START_TEST(of_a_little_more_than_fits_a_little_goes)
+{
+	static const struct {
+		uint32_t outer, least, most; /* Lines; of a thousand that are not found. */
+	} rows[] = {
+		{ 64, 0, 0 }, { 60, 0, 0 }, { 50, 120, 360 }, { 40, 400, 600 }, { 20, 850, 990 }
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct rb_sim_caches *c = outer_open(rows[i].outer);
+		struct rb_touch touch = { memory, 64 * LINE, false };
+		uint64_t bytes = 0;
+
+		for (uint32_t k = 0; k < 120; k++) {
+			struct rb_sim_access cost =
+				rb_sim_caches_access(c, (struct rb_sim_place) { 0, 0 }, &touch, 1);
+
+			bytes += k >= 20 ? cost.memory_bytes : 0;
+		}
+		uint64_t share = bytes * 1000 / (100 * 64 * LINE);
+
+		ck_assert_uint_ge(share, rows[i].least);
+		ck_assert_uint_le(share, rows[i].most);
+		rb_sim_caches_close(c);
+	}
 }
 END_TEST
 
@@ -188,6 +292,9 @@ int main(void)
 	tcase_add_test(tc, what_another_wrote_lies_in_its_cache);
 	tcase_add_test(tc, the_least_recently_used_goes);
 	tcase_add_test(tc, without_caches_or_a_place_it_is_memory);
+	tcase_add_test(tc, reductions_may_be_slower);
+	tcase_add_test(tc, what_goes_lies_in_the_outer_one);
+	tcase_add_test(tc, of_a_little_more_than_fits_a_little_goes);
 	tcase_add_test(tc, as_a_model_that_looks_through_all);
 	return check_main("cache", tc);
 }

@@ -852,10 +852,10 @@ END_TEST
 START_TEST(nonsense_is_refused)
 {
 	static const uint32_t some[] = { 2, 0 };
-	rubato_sim_options rows[14];
+	rubato_sim_options rows[16];
 	struct rb_sim_cluster *w;
 
-	for (uint32_t i = 0; i < 14; i++) {
+	for (uint32_t i = 0; i < 16; i++) {
 		rows[i] = (rubato_sim_options)OPTIONS(2);
 		rows[i].size_bytes = sizeof(rows[i]);
 	}
@@ -875,11 +875,13 @@ START_TEST(nonsense_is_refused)
 	rows[10].bandwidth = 1e-300;
 	rows[11].costs.send_ns = UINT64_MAX;
 	rows[12].costs.gap_ns = UINT64_MAX;
-	for (uint32_t i = 0; i < 13; i++)
+	rows[13].costs.outer_bandwidth = -1;
+	rows[14].costs.reduced_bandwidth = (double)NAN;
+	for (uint32_t i = 0; i < 15; i++)
 		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
-	rows[13].node_count = 1;
-	rows[13].node_ranks = some;
-	ck_assert_int_eq(rb_sim_cluster_open(&rows[13], &w), RUBATO_OK);
+	rows[15].node_count = 1;
+	rows[15].node_ranks = some;
+	ck_assert_int_eq(rb_sim_cluster_open(&rows[15], &w), RUBATO_OK);
 	rb_sim_cluster_close(w);
 }
 END_TEST

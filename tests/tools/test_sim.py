@@ -148,6 +148,14 @@ class Network(unittest.TestCase):
         self.assertEqual(again["trace_hash"], cached["trace_hash"])
         late = results(*words, *caches, "--cache", "1M", "--shared-latency", "9us")["results"][0]
         self.assertGreater(late["time_us"]["median"], cached["time_us"]["median"] + 9)
+        slower = results(*words, *caches, "--cache", "1M", "--reduced-bandwidth", "5GB/s")
+        self.assertGreater(slower["results"][0]["time_us"]["median"], cached["time_us"]["median"])
+        small = results(*words, *caches, "--cache", "64K")["results"][0]["time_us"]["median"]
+        outer = results(*words, *caches, "--cache", "64K", "--outer-cache", "1M",
+                        "--outer-bandwidth", "4GB/s")
+        self.assertLess(outer["results"][0]["time_us"]["median"], small)
+        self.assertGreater(outer["results"][0]["time_us"]["median"], cached["time_us"]["median"])
+        self.assertEqual(outer["network"]["outer_cache_bytes"], 1 << 20)
         refused = sim(*"allreduce -n 2 -b 8 -e 8 --cache 1M".split())
         self.assertEqual((refused.returncode, len(refused.stderr.splitlines())), (2, 1))
 

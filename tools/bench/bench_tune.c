@@ -304,6 +304,9 @@ static void profile_print(FILE *file, const struct tune *t)
 	if (t->cache.size_bytes > 0) {
 		(void)fprintf(file, "cache %llu\ncached-bandwidth %.4fGB/s\n",
 			      (unsigned long long)t->cache.size_bytes, t->cache.cached * 1e-9);
+		if (t->cache.reduced > 0)
+			(void)fprintf(file, "reduced-bandwidth %.4fGB/s\n",
+				      t->cache.reduced * 1e-9);
 		if (t->cache.shared > 0)
 			(void)fprintf(file, "shared-bandwidth %.4fGB/s\nshared-latency %.3fus\n",
 				      t->cache.shared * 1e-9, t->cache.shared_latency_us);

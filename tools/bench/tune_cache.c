@@ -2,7 +2,8 @@
  * tune_cache.c -- how fast what lies in caches is read and written.
  *
  * A core's own: copies of ever longer vectors, until they take more than twice as long a byte as
- * the fastest: then both no longer fit. Another core's: a process there writes a vector, and this
+ * the fastest: then both no longer fit. And sums: a copy may be one instruction, a reduction has
+ * three streams. Another core's: a process there writes a vector, and this
  * one copies it, the median of many; of two lengths, so that what comes once is told from what
  * each byte takes.
  */
@@ -23,6 +24,7 @@
 #include "programs/clock.h"
 
 #define SHORTEST_BYTES (UINT64_C(128) << 10) /* No longer in a first-level cache. */
+#define SUM_BYTES (UINT64_C(64) << 10) /* Three of them are no longer in a first-level cache. */
 #define LONGEST_BYTES (UINT64_C(16) << 20)
 #define COPY_NS 1000000u
 #define COPY_TIMES 3u /* The best counts. */
@@ -52,6 +54,38 @@ double tune_copy_rate(uint64_t size_bytes, uint64_t for_ns)
 	free(from);
 	free(to);
 	return end > begin ? (double)copied * 1e9 / (double)(end - begin) : 0;
+}
+
+/* As long that compilers that are careful make vectors of it. */
+#define SUM_FLOATS 64u
+
+static void sum(float *restrict to, const float *restrict a, const float *restrict b)
+{
+	for (uint32_t i = 0; i < SUM_FLOATS; i++)
+		to[i] = a[i] + b[i];
+}
+
+/* Bytes read and written a second. */
+static double sum_rate(uint64_t size_bytes)
+{
+	uint64_t floats = size_bytes / sizeof(float) / SUM_FLOATS * SUM_FLOATS;
+	float *memory = calloc(3 * floats, sizeof(*memory));
+	float *a = memory, *b = memory + floats, *to = memory + 2 * floats;
+	uint64_t begin = clock_ns(), end = begin, added = 0;
+
+	if (memory == NULL)
+		return 0;
+	for (uint64_t i = 0; i < 3 * floats; i++)
+		memory[i] = (float)i;
+	do {
+		for (uint64_t i = 0; i < floats; i += SUM_FLOATS)
+			sum(to + i, a + i, b + i);
+		__asm__ volatile("" ::: "memory");
+		added += 3 * floats * sizeof(float);
+		end = clock_ns();
+	} while (end - begin < COPY_NS);
+	free(memory);
+	return (double)added * 1e9 / (double)(end - begin);
 }
 
 /* ---- Another core's ---- */
@@ -187,7 +221,7 @@ static void shared_measure(struct tune_cache *cache)
 
 struct tune_cache tune_cache_measure(void)
 {
-	struct tune_cache cache = { 0, 0, 0, 0 };
+	struct tune_cache cache = { 0 };
 	uint64_t fits = 0;
 
 	for (uint64_t size = SHORTEST_BYTES; size <= LONGEST_BYTES; size *= 2) {
@@ -202,8 +236,10 @@ struct tune_cache tune_cache_measure(void)
 		fits = size;
 	}
 	if (fits == LONGEST_BYTES || fits == 0)
-		return (struct tune_cache) { 0, 0, 0, 0 }; /* No end of it was found. */
-	cache.size_bytes = 3 * fits; /* Twice that fits, four times it does not. */
+		return (struct tune_cache) { 0 }; /* No end of it was found. */
+	cache.size_bytes = 3 * fits;              /* Twice that fits, four times it does not. */
+	for (uint32_t i = 0; i < COPY_TIMES; i++)
+		cache.reduced = fmax(cache.reduced, sum_rate(SUM_BYTES));
 	shared_measure(&cache);
 	return cache;
 }

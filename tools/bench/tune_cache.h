@@ -8,8 +8,9 @@
 double tune_copy_rate(uint64_t size_bytes, uint64_t for_ns);
 
 struct tune_cache {
-	uint64_t size_bytes;      /* Of one core; 0: none was found. */
-	double cached, shared;    /* Bytes a second; shared 0: there is no other core. */
+	uint64_t size_bytes;   /* Of one core; 0: none was found. */
+	double cached, shared; /* Bytes a second; shared 0: there is no other core. */
+	double reduced; /* Of sums of two vectors into a third, where that is slower than copies. */
 	double shared_latency_us; /* Until the first of them comes. */
 };
 

@@ -13,13 +13,17 @@ struct rb_sim_access {
 	uint64_t memory_bytes;
 };
 
+struct rb_sim_place { /* Who accesses: a core by its cache, of a node. */
+	uint32_t cache, node;
+};
+
 /* *out NULL: costs know of none. Errors: ARGUMENT, MEMORY. */
 RB_NODISCARD rubato_status rb_sim_caches_open(const rubato_sim_options *options,
-					      struct rb_sim_caches **out);
+					      uint32_t node_count, struct rb_sim_caches **out);
 void rb_sim_caches_close(struct rb_sim_caches *caches);
 
-/* By the core of that cache, one after the other. NULL: all lies in memory. */
-struct rb_sim_access rb_sim_caches_access(struct rb_sim_caches *caches, uint32_t cache,
+/* One after the other; who reads more than one reduces. NULL: all lies in memory. */
+struct rb_sim_access rb_sim_caches_access(struct rb_sim_caches *caches, struct rb_sim_place place,
 					  const struct rb_touch *touches, uint32_t count);
 
 #endif

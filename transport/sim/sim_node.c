@@ -140,9 +140,10 @@ void rb_sim_work(struct rb_sim_process *process, uint64_t busy_ns, uint64_t byte
 struct rb_sim_access rb_sim_touch(struct rb_sim_process *process, const struct rb_touch *touches,
 				  uint32_t count)
 {
-	uint32_t cache = process->core != NULL ? process->core->first : process->rank;
+	struct rb_sim_place place = { process->core != NULL ? process->core->first : process->rank,
+				      process->node };
 
-	return rb_sim_caches_access(process->cluster->caches, cache, touches, count);
+	return rb_sim_caches_access(process->cluster->caches, place, touches, count);
 }
 
 double rb_sim_core_bandwidth(const struct rb_sim_cluster *c)
@@ -206,6 +207,10 @@ static rubato_status options_check(const rubato_sim_options *o)
 	if (!rb_sim_is_rate(costs->cached_bandwidth) || !rb_sim_is_rate(costs->shared_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: caches of %g and %g bytes a second",
 			       costs->cached_bandwidth, costs->shared_bandwidth);
+	if (!rb_sim_is_rate(costs->outer_bandwidth) || !rb_sim_is_rate(costs->reduced_bandwidth))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "sim: outer caches of %g, reductions of %g bytes a second",
+			       costs->outer_bandwidth, costs->reduced_bandwidth);
 	if (!rb_sim_is_rate(costs->attach_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: a kernel that copies %g bytes a second",
 			       costs->attach_bandwidth);
@@ -269,8 +274,7 @@ rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
 	c->flat = o->node_count == 0 && o->ranks_per_node == 0;
 	c->moves = costs->memory_bandwidth > 0 || costs->core_bandwidth > 0;
 	kernel_open(c);
-	RB_TRY(rb_sim_caches_open(o, &c->caches));
-	c->charges = c->moves || c->caches != NULL || costs->send_ns > 0 || costs->receive_ns > 0 ||
+	c->charges = c->moves || costs->send_ns > 0 || costs->receive_ns > 0 ||
 		     costs->node_send_ns > 0 || costs->node_receive_ns > 0 || costs->work_ns > 0;
 	c->nodes = calloc(o->rank_count, sizeof(*c->nodes));
 	if (c->nodes == NULL)
@@ -291,7 +295,7 @@ rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
 		RB_TRY(rb_sim_cores_open(c, &c->nodes[process->node], first));
 		first = rank + 1;
 	}
-	return RUBATO_OK;
+	return rb_sim_caches_open(o, c->node_count, &c->caches);
 }
 
 void rb_sim_nodes_close(struct rb_sim_cluster *c)

@@ -49,6 +49,7 @@ START_TEST(every_name_lands_in_its_place)
 		"turn 3us\n"
 		"work 0.125us\n"
 		"cards 2\nputs 1\ngap 5us\nburst 64K\ncache 3M\nshared-latency 1us\n"
+		"reduced-bandwidth 9GB/s\nouter-cache 30M\nouter-bandwidth 8GB/s\n"
 		"cached-bandwidth 80GB/s\nshared-bandwidth 20GB/s\nnode-bandwidth 3GB/s";
 	struct rb_profile p;
 
