@@ -6,6 +6,7 @@ usage: test_scaling.py SOURCE-ROOT BUILD-ROOT
 import importlib.machinery
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -90,17 +91,49 @@ class Levels(unittest.TestCase):
         curve = self.CURVE | {4 << 10: 960, 8 << 10: 960, 16 << 10: 480, 32 << 10: 480,
                               1 << 19: 180}
         for vector, cache, cached in ((1, 1, 960), (8, 1, 960), (16, 1, 480), (256, 1, 240),
-                                      (512, 1, 180), (600, 1, 240), (32 << 10, 18, 120)):
+                                      (512, 1, 180), (600, 1, 240)):
             for alone in True, False:  # Of others first-level caches do not count.
-                level = module.level_for(curve, vector << 10, alone)
+                level, own = module.levels_for(curve, vector << 10, alone)
+                self.assertIs(level, own)
                 self.assertEqual((level.cache_bytes >> 20, level.cached),
                                  (cache, cached if alone else min(cached, 240)), vector)
                 self.assertEqual(module.rate_at(curve, level.vector), 120 if cache == 1 else 40)
 
+    def test_what_reaches_beyond_half_of_the_outer_cache_has_both(self):
+        module = calibrate()
+        # Of 32 MiB, as much goes as where what makes room of 24 MiB is drawn.
+        share = 0.4685
+        self.assertAlmostEqual(1 - share, math.exp(-share * 32 / 23.72), 2)
+        curve = self.CURVE | {16 << 20: 1 / ((1 - share) / 120 + share / 40)}
+        for vector in 6 << 20, 64 << 20:
+            level, own = module.levels_for(curve, vector, False)
+            self.assertAlmostEqual(level.cache_bytes / (1 << 20), 23.72, 1)
+            self.assertEqual((own.cache_bytes >> 20, own.cached, level.cached), (1, 240, 120))
+            self.assertEqual(module.rate_at(curve, level.vector), 40)
+        machine = module.Machine(BUILD, 1)
+        found = {"barrier": 4e-7, "work": 1.2e-7, "call": 9e-8, "turn": 1, "shared": 0,
+                 "kernel": 0, "slower": 1.5}
+        curves = {jobs: {size: rate * 1e9 for size, rate in curve.items()}
+                  for jobs in range(1, 1 + max(2, machine.cores))}
+        lines = machine.profile(64 << 20, 1, found, curves)
+        self.assertEqual([lines[name] for name in ("cached-bandwidth", "reduced-bandwidth",
+                                                   "outer-bandwidth", "core-bandwidth")],
+                         ["240.000GB/s", "160.000GB/s", "120.000GB/s", "40.000GB/s"])
+        self.assertEqual(int(lines["outer-cache"]), level.cache_bytes)
+        self.assertNotIn("outer-cache", machine.profile(1 << 20, 1, found, curves))
+
+    def test_rounds_in_which_the_machine_changed_do_not_count(self):
+        module = calibrate()
+        took = [(2, 2, 2), (4, 4, 4), (2, 4, 4), (2, 2.9, 2), (4, 4.1, 4), (4, 4, 5.9)]
+        rounds = [module.Round(None, None, list(one)) for one in took]
+        self.assertEqual(module.alike(rounds[:3]), rounds[:1])
+        self.assertEqual(module.alike(rounds), [rounds[1], rounds[4], rounds[5]])
+        self.assertEqual(module.alike(rounds[2:3]), [])
+
     def test_a_call_is_not_in_each_piece_of_several_ranks(self):
         machine = calibrate().Machine(BUILD, 1)
         found = {"barrier": 4e-7, "work": 1.2e-7, "call": 9e-8, "turn": 1, "shared": 0,
-                 "kernel": 0}
+                 "kernel": 0, "slower": 1}
         curves = {jobs: self.CURVE for jobs in range(1, 1 + max(2, machine.cores))}
         self.assertEqual([machine.profile(4096, ranks, found, curves)["work"] for ranks in
                           (1, 2, 8)], ["0.120us", "0.030us", "0.030us"])
@@ -110,7 +143,7 @@ class Levels(unittest.TestCase):
     def test_the_kernel_takes_longer_of_every_byte(self):
         machine = calibrate().Machine(BUILD, 1)
         found = {"barrier": 4e-7, "work": 1.2e-7, "call": 9e-8, "turn": 1, "shared": 0,
-                 "kernel": 0}
+                 "kernel": 0, "slower": 1}
         curve = {size: rate * 1e8 for size, rate in self.CURVE.items()}
         curves = {jobs: curve for jobs in range(1, 1 + max(2, machine.cores))}
         lines = machine.profile(4096, 2, found, curves)
@@ -142,7 +175,8 @@ class Calibrate(Folder):
     def test_a_profile_for_each_cell(self):
         path = self.out / "all.json"
         done = tool("calibrate", "--build", BUILD, "--out", self.out, "--begin", "4K", "--end",
-                    "16K", "--ranks", "1,2", "--iterations", 2, "--rounds", 2, "--json", path)
+                    "16K", "--ranks", "1,2", "--iterations", 2, "--rounds", 2,
+                    "--tries", 2, "--json", path)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads(path.read_text())
         self.assertEqual([(cell["size"], cell["ranks"]) for cell in found["cells"]],
