@@ -405,6 +405,16 @@ static void wait_for_file(const char *where, const char *path)
 	close(fd);
 }
 
+/* Ranks end after the program that started them was killed; until then the folder is theirs. */
+static void wait_for_ranks(const char *where)
+{
+	int folder = open(where, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	ck_assert_int_ge(folder, 0);
+	ck_assert_int_eq(flock(folder, LOCK_EX), 0);
+	close(folder);
+}
+
 START_TEST(a_killed_run_is_resumed)
 {
 	static const char line[] =
@@ -424,6 +434,7 @@ START_TEST(a_killed_run_is_resumed)
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_msg(WIFSIGNALED(status), "it was over before it was killed");
 	ck_assert_int_ne(access("b/summary.json", F_OK), 0);
+	wait_for_ranks("ck");
 	snprintf(more, sizeof(more), "%s--resume", line);
 	line_succeed(train, more);
 	files_compare("a/final.npy", "b/final.npy");
