@@ -23,6 +23,9 @@ struct cuda_app {
 	/* NULL: the real driver. */
 	fake_cuda_control_function fake_control;
 	fake_cuda_counts_function fake_counts;
+	/* UCX finds out what allocates by a byte at a time, which it frees without a context, so
+	 * that it stays: fewer than this. 0: UCX has not been used. */
+	uint64_t bytes_of_ucx;
 };
 
 /* False: there is no driver, or no device; `why` says which. */

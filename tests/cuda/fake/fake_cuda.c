@@ -294,6 +294,8 @@ EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *context)
 	ENTER();
 	if (fake_thread.depth == 0)
 		return fake_leave(CUDA_ERROR_INVALID_CONTEXT);
-	*context = fake_thread.stack[--fake_thread.depth];
+	fake_thread.depth--;
+	if (context != NULL)
+		*context = fake_thread.stack[fake_thread.depth];
 	return fake_leave(CUDA_SUCCESS);
 }

@@ -1,6 +1,6 @@
 /*
- * fake_cuda.h -- a libcuda.so.1 without a device: the driver's functions that Rubato and its tests
- * call, as documented, and no others.
+ * fake_cuda.h -- a libcuda.so.1 without a device: the driver's functions that Rubato, its tests and
+ * UCX's modules for CUDA call, as documented, and no others.
  *
  *   memory    a device's lies in pages that no processor may touch: who does, faults there. Only
  *             the fake's own threads reach it, by another mapping of the same pages. To free some
@@ -75,7 +75,9 @@ struct fake_cuda_control {
 struct fake_cuda_counts {
 	uint64_t failed;                  /* Calls that failed as asked for. */
 	uint64_t copies, launches, waits; /* That streams have done. */
-	uint64_t host_copies, host_bytes; /* That were enqueued, from or to the host. */
+	uint64_t host_copies, host_bytes; /* That we enqueued, from or to the host. */
+	/* All copies on streams of others, who name no priority: UCX's. */
+	uint64_t foreign_copies, foreign_bytes;
 	uint64_t pageable; /* Of these, of memory not pinned, on streams of unusual priority. */
 	uint64_t waited;   /* Of `waits`: what they waited for was not over. */
 	uint64_t memory_bytes, streams, events; /* That there are. */

@@ -21,7 +21,7 @@ struct allocation {
 	uint8_t *base;  /* As the application sees it. */
 	uint8_t *alias; /* The same pages, for streams. */
 	size_t bytes;
-	enum { DEVICE, MANAGED, PINNED } what;
+	enum { DEVICE, MANAGED, PINNED, REGISTERED } what; /* The last two: the host's. */
 	CUdevice device;
 	uint64_t id;
 	bool alone;  /* Not to be shared. */
@@ -65,6 +65,8 @@ struct item {
 	uint32_t value;
 	bool said; /* Of a gate: that it is reached. */
 	CUhostFn call;
+	CUstreamCallback callback; /* In its place. */
+	CUstream stream;
 	void *arg;
 	uint64_t place; /* In its queue. */
 	struct item *next;
@@ -75,7 +77,7 @@ struct CUstream_st {
 	pthread_t thread;
 	pthread_cond_t given;      /* It has an item, or is to stop. */
 	struct item *first, **end; /* The one that is being done is the first. */
-	bool stop;
+	bool stop, foreign;        /* Of who names no priority: not ours. */
 	int priority;
 	struct rb_rng rng;
 	CUcontext context;
@@ -147,6 +149,8 @@ void fake_over_wait(void);   /* Until some item is over. */
 struct allocation *fake_find(const void *address, size_t bytes);
 /* What a stream touches there; NULL: it must not. */
 uint8_t *fake_reach(const void *address, size_t bytes);
+/* Of memory that may be nobody's: each is 0 then, or what says so. */
+CUresult fake_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr address);
 CUcontext fake_current(void); /* NULL: the calling thread has none. */
 CUdevice fake_device(CUcontext context);
 void fake_making_waits(void); /* As control says. */

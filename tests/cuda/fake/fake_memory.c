@@ -331,39 +331,56 @@ void fake_cuda_remote_settle(void)
 
 /* ---- What is known of memory ---- */
 
+CUresult fake_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr address)
+{
+	const struct allocation *a = fake_find((void *)(uintptr_t)address, 1);
+
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = a != NULL ? &fake.contexts[a->device] : NULL;
+		break;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned *)data = a == NULL           ? 0
+				    : a->what >= PINNED ? CU_MEMORYTYPE_HOST
+							: CU_MEMORYTYPE_DEVICE;
+		break;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned *)data = a != NULL && a->what == MANAGED;
+		break;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = a != NULL ? a->device : -2;
+		break;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(unsigned *)data = a != NULL && a->what == DEVICE && !a->alone && a->owner == 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = a != NULL ? (CUdeviceptr)(uintptr_t)a->base : 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = a != NULL ? a->bytes : 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		*(unsigned long long *)data = a != NULL ? a->id : 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*(uint64_t *)data = 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*(CUmemoryPool *)data = NULL;
+		break;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
 				       void **data, CUdeviceptr address)
 {
-	struct allocation *a;
+	CUresult result = CUDA_SUCCESS;
 
 	ENTER();
-	a = fake_find((void *)(uintptr_t)address, 1);
-	for (unsigned i = 0; i < count; i++) {
-		/* Memory that the driver does not know: each is 0, or what says so. */
-		switch (attributes[i]) {
-		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-			*(unsigned *)data[i] = a == NULL           ? 0
-					       : a->what == PINNED ? CU_MEMORYTYPE_HOST
-								   : CU_MEMORYTYPE_DEVICE;
-			break;
-		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-			*(unsigned *)data[i] = a != NULL && a->what == MANAGED;
-			break;
-		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-			*(int *)data[i] = a != NULL ? a->device : -2;
-			break;
-		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-			*(CUdeviceptr *)data[i] = a != NULL ? (CUdeviceptr)(uintptr_t)a->base : 0;
-			break;
-		case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-			*(size_t *)data[i] = a != NULL ? a->bytes : 0;
-			break;
-		case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-			*(unsigned long long *)data[i] = a != NULL ? a->id : 0;
-			break;
-		default:
-			return fake_leave(CUDA_ERROR_INVALID_VALUE);
-		}
-	}
-	return fake_leave(CUDA_SUCCESS);
+	for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = fake_attribute(data[i], attributes[i], address);
+	return fake_leave(result);
 }

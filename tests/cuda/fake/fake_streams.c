@@ -77,7 +77,10 @@ static void carry_out(struct item *item)
 			item->value, __ATOMIC_RELEASE);
 		break;
 	case CALL:
-		item->call(item->arg != NULL ? item->arg : item->parameters);
+		if (item->callback != NULL)
+			item->callback(item->stream, CUDA_SUCCESS, item->arg);
+		else
+			item->call(item->arg != NULL ? item->arg : item->parameters);
 		break;
 	default:
 		break;
@@ -213,6 +216,21 @@ EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, in
 	return fake_leave(CUDA_SUCCESS);
 }
 
+EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int flags)
+{
+	CUstream stream;
+
+	(void)flags;
+	ENTER_MAKING();
+	stream = stream_make(0);
+	if (stream == NULL)
+		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	stream->foreign = true;
+	fake.counts.streams++;
+	*out = stream;
+	return fake_leave(CUDA_SUCCESS);
+}
+
 /* The one that is meant: NULL is the current context's default stream, made when it is first named.
  * Not NULL: no stream. */
 static CUstream stream_of(CUstream stream)
@@ -335,7 +353,7 @@ static bool is_pageable(CUdeviceptr address)
 EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
 	struct item item = { .what = COPY, .bytes = bytes };
-	bool hosts;
+	bool hosts, foreign;
 
 	ENTER_CONTEXT();
 	item.to = fake_reach((void *)(uintptr_t)to, bytes);
@@ -344,14 +362,23 @@ EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	/* The application's pointer is not the stream's for a device's memory alone. */
 	hosts = (uintptr_t)item.to == to || (uintptr_t)item.from == from;
-	fake.counts.host_copies += hosts;
-	fake.counts.host_bytes += hosts ? bytes : 0;
+	foreign = stream != NULL && stream_of(stream) != NULL && stream->foreign;
+	fake.counts.foreign_copies += foreign;
+	fake.counts.foreign_bytes += foreign ? bytes : 0;
+	fake.counts.host_copies += hosts && !foreign;
+	fake.counts.host_bytes += hosts && !foreign ? bytes : 0;
 	if (is_pageable(to) || is_pageable(from)) {
 		fake.counts.pageable += stream != NULL && stream->priority != 0;
 		while (fake.control.pageable_waits && fake_current()->at_gates > 0 && !fake.lost)
 			fake_over_wait();
 	}
 	return enqueue(stream, &item, NULL, 0);
+}
+
+EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+				     CUstream stream)
+{
+	return cuMemcpyAsync(to, from, bytes, stream);
 }
 
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
@@ -370,6 +397,17 @@ EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn call, void *arg)
 	struct item item = { .what = CALL, .call = call, .arg = arg };
 
 	ENTER_CONTEXT();
+	return enqueue(stream, &item, NULL, 0);
+}
+
+EXPORT CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *arg,
+				    unsigned int flags)
+{
+	struct item item = { .what = CALL, .callback = callback, .stream = stream, .arg = arg };
+
+	ENTER_CONTEXT();
+	if (flags != 0)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	return enqueue(stream, &item, NULL, 0);
 }
 

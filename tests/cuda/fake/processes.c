@@ -40,7 +40,7 @@ static rubato_status rank_run(const struct processes *p, struct shared *shared, 
 	rubato_options options = RUBATO_OPTIONS_INIT;
 	rubato_comm *comm;
 
-	options.transport = "shm";
+	options.transport = p->transport != NULL ? p->transport : "shm";
 	if (rank == 0) {
 		RB_TRY(rubato_id_create(&shared->id));
 		shared->id_made = true;
@@ -74,6 +74,8 @@ static void rank_main(const struct processes *p, struct shared *shared, uint32_t
 		CUDA_APP(&app, cuDevicePrimaryCtxRetain, &context, app.device);
 		app.context = context;
 	}
+	if (p->transport != NULL)
+		app.bytes_of_ucx = 100;
 	cuda_app_enter(&app);
 	if (rank_run(p, shared, rank, &app) != RUBATO_OK) {
 		(void)snprintf(shared->failed[rank], sizeof(shared->failed[rank]), "%s",

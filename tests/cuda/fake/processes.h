@@ -14,8 +14,9 @@ typedef rubato_status (*process_main)(struct cuda_app *app, rubato_comm *comm, v
 
 struct processes {
 	uint32_t count;
-	bool own_devices; /* Rank r has device r; else all have device 0. */
-	uint32_t dies;    /* This rank and those after it are to be killed; 0: none is. */
+	bool own_devices;      /* Rank r has device r; else all have device 0. */
+	uint32_t dies;         /* This rank and those after it are to be killed; 0: none is. */
+	const char *transport; /* NULL: shared memory. */
 	struct fake_cuda_control control;
 	process_main body;
 	rubato_status (*after)(
