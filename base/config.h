@@ -33,6 +33,8 @@
 	  "verbs: how long a device waits for an answer before it sends again, six times")         \
 	X(verbs_cache, "RUBATO_VERBS_CACHE", B, "1G", 0, 70368744177664,                           \
 	  "verbs: how much plain memory stays registered, of all rails; 0: none")                  \
+	X(ucx_device, "RUBATO_UCX_DEVICE", U, "0", 0, 1,                                           \
+	  "1: ucx gives UCX device memory as it is, if UCX handles CUDA's (docs/gpu.md)")          \
 	X(cuda, "RUBATO_CUDA", S, "auto", 0, 15,                                                   \
 	  "auto (the CUDA device that is current at start-up), off, or a device's number")         \
 	X(chunk, "RUBATO_CHUNK", B, "256K", 64, 268435456, "largest chunk of a pipelined step")    \

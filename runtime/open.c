@@ -128,6 +128,7 @@ static void endpoint_open(struct opening *o, uint32_t i)
 		.connect = connect_of(comm->config->verbs_connect.text),
 		.resend_ns = comm->config->verbs_resend.number,
 		.cache_bytes = comm->config->verbs_cache.number,
+		.ucx_device = comm->config->ucx_device.number != 0,
 		.backend = o->setup->backend,
 		.elsewhere = comm->elsewhere,
 		.device = rb_devices_memory(&comm->engine),

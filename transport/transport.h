@@ -152,11 +152,14 @@ typedef bool rb_unmatched_visit(void *arg, uint32_t peer, struct rb_tag tag,
 struct rb_endpoint {
 	const struct rb_transport_ops *ops;
 	uint32_t rank, rank_count;
-	uint32_t index;   /* Among its engine's endpoints; set by who opened it. */
-	uint32_t takes;   /* By the backend. Bits 1 << kind: memory that posts may name, and regions
+	uint32_t index; /* Among its engine's endpoints; set by who opened it. */
+	uint32_t takes; /* By the backend. Bits 1 << kind: memory that posts may name, and regions
 			   * be of, beside HOST and MANAGED. */
-	uint32_t slow;    /* Likewise. Of these: it turned out that they go in pieces by way of the
+	uint32_t slow;  /* Likewise. Of these: it turned out that they go in pieces by way of the
 			   * host's, which whoever posts may do better. */
+	/* Likewise. It carries a device's memory with streams of its own making, which might wait
+	 * behind those that wait for it. */
+	bool makes_streams;
 	uint64_t leaving; /* By the backend. 0: nothing that peers wait for needs our polls. */
 	/* Likewise: what has left may be lost on its way; polls find and mend that. So often, where
 	 * nobody calls, does the progress thread look (0: never), and while something is being
@@ -223,6 +226,9 @@ struct rb_device_memory {
 	/* What peers have written there before is what the device reads from now on: before
 	 * anybody hears that it came. */
 	rubato_status (*flush)(void *arg);
+	/* Between the two the device is the calling thread's, for libraries that ask. */
+	void (*enter)(void *arg);
+	void (*leave)(void *arg);
 };
 
 #define RB_JOB_KEY_BYTES 32
@@ -241,6 +247,7 @@ struct rb_transport_options {
 	enum rb_connect connect; /* verbs: RUBATO_VERBS_CONNECT. */
 	uint64_t resend_ns;      /* verbs: RUBATO_VERBS_RESEND. 0: its default. */
 	uint64_t cache_bytes;    /* verbs: RUBATO_VERBS_CACHE. */
+	bool ucx_device;         /* ucx: RUBATO_UCX_DEVICE. */
 	void *backend;           /* sim: its cluster. */
 	struct rb_device_memory device;
 };

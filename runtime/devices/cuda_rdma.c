@@ -45,19 +45,24 @@ void rb_cuda_rdma_ask(const struct rb_cuda_context *context, struct rb_cuda_rdma
 	rdma->why = NULL;
 }
 
+rubato_status rb_cuda_rdma_prepare(struct rb_cuda_context *context, const void *owner,
+				   struct rb_cuda_rdma *rdma)
+{
+	if (rdma->copied == NULL)
+		RB_CUDA_TRY(&context->cuda, cuEventCreate, &rdma->copied, CU_EVENT_DISABLE_TIMING);
+	return rdma->pinned != NULL ? RUBATO_OK
+				    : rb_cuda_room_new(context, owner, RB_MEMORY_HOST, PIECE_BYTES,
+						       &rdma->pinned);
+}
+
 void rb_cuda_rdma_find(struct rb_cuda_context *context, const void *owner,
 		       struct rb_cuda_rdma *rdma)
 {
-	const struct rb_cuda_driver *cuda = &context->cuda;
-
 	if (rdma->asked)
 		return;
 	rdma->asked = true;
 	rb_cuda_rdma_ask(context, rdma);
-	if (rdma->ways != 0 &&
-	    (cuda->p_cuEventCreate(&rdma->copied, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
-	     rb_cuda_room_new(context, owner, RB_MEMORY_HOST, PIECE_BYTES, &rdma->pinned) !=
-		     RUBATO_OK)) {
+	if (rdma->ways != 0 && rb_cuda_rdma_prepare(context, owner, rdma) != RUBATO_OK) {
 		rdma->ways = 0;
 		rdma->why = "the device has no memory for it";
 	}

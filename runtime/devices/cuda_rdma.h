@@ -28,6 +28,9 @@ void rb_cuda_rdma_ask(const struct rb_cuda_context *context, struct rb_cuda_rdma
 /* Asks once, and takes what copies need. With the context entered; `owner`: of the room. */
 void rb_cuda_rdma_find(struct rb_cuda_context *context, const void *owner,
 		       struct rb_cuda_rdma *rdma);
+/* What copies need alone, if it is not there. Likewise. */
+RB_NODISCARD rubato_status rb_cuda_rdma_prepare(struct rb_cuda_context *context, const void *owner,
+						struct rb_cuda_rdma *rdma);
 void rb_cuda_rdma_close(struct rb_cuda_context *context, struct rb_cuda_rdma *rdma);
 
 /* As struct rb_executor_ops has them; with the context entered. */

@@ -571,6 +571,8 @@ static rubato_status device_copy(struct rb_executor *executor, void *to, const v
 	out = known(device, from, &kind) > 0;
 	err = device->lost;
 	if (err == RUBATO_OK)
+		err = rb_cuda_rdma_prepare(device->context, executor, &device->rdma);
+	if (err == RUBATO_OK)
 		err = rb_cuda_rdma_copy(device->context, &device->rdma, to, in, from, out,
 					size_bytes);
 	leave(device);
@@ -592,6 +594,16 @@ static rubato_status device_flush(struct rb_executor *executor)
 	if (err != RUBATO_OK)
 		failed(device, err);
 	return err;
+}
+
+static void device_enter(struct rb_executor *executor)
+{
+	enter(of(executor));
+}
+
+static void device_leave(struct rb_executor *executor)
+{
+	leave(of(executor));
 }
 
 /* ---- Closing ---- */
@@ -639,6 +651,8 @@ static const struct rb_executor_ops device_ops = {
 	.export_dmabuf = device_export,
 	.copy = device_copy,
 	.flush = device_flush,
+	.enter = device_enter,
+	.leave = device_leave,
 	.gate_new = device_gate_new,
 };
 

@@ -87,6 +87,20 @@ static rubato_status memory_flush(void *arg)
 	return device->ops->flush(device);
 }
 
+static void memory_enter(void *arg)
+{
+	struct rb_executor *device = reached(arg);
+
+	device->ops->enter(device);
+}
+
+static void memory_leave(void *arg)
+{
+	struct rb_executor *device = reached(arg);
+
+	device->ops->leave(device);
+}
+
 struct rb_device_memory rb_devices_memory(struct rb_engine *engine)
 {
 	return (struct rb_device_memory) { .arg = engine,
@@ -94,7 +108,9 @@ struct rb_device_memory rb_devices_memory(struct rb_engine *engine)
 					   .knows = memory_knows,
 					   .export_dmabuf = memory_export,
 					   .copy = memory_copy,
-					   .flush = memory_flush };
+					   .flush = memory_flush,
+					   .enter = memory_enter,
+					   .leave = memory_leave };
 }
 
 /* ---- Opening ---- */

@@ -118,6 +118,8 @@ struct rb_executor_ops { /* NULL: not this executor's. */
 	rubato_status (*copy)(struct rb_executor *executor, void *to, const void *from,
 			      size_t size_bytes);
 	rubato_status (*flush)(struct rb_executor *executor);
+	void (*enter)(struct rb_executor *executor);
+	void (*leave)(struct rb_executor *executor);
 	/* For streams of the application. */
 	rubato_status (*gate_new)(struct rb_executor *executor, struct rb_gate **out);
 };

@@ -91,6 +91,11 @@ static rubato_status start_on(struct rubato_op *op, void *stream)
 		return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
 			       "start on a stream: there is no progress thread "
 			       "(RUBATO_BACKGROUND=0), and a stream does not drive");
+	for (uint32_t i = 0; i < engine->endpoint_count; i++)
+		if (engine->endpoints[i]->makes_streams)
+			return RB_FAIL(RUBATO_ERR_UNSUPPORTED,
+				       "start on a stream: with RUBATO_UCX_DEVICE=1 UCX makes "
+				       "streams, which could wait behind this one");
 	if (!op->done && op->stream.ends == NULL)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "start on a stream: the operation is in flight already");

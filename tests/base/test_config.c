@@ -204,7 +204,7 @@ START_TEST(each_prints_every_row_as_it_could_be_typed)
 	ck_assert_int_eq(setenv("RUBATO_RANK", "7", 1), 0);
 	ck_assert_int_eq(rb_config_read(&config), RUBATO_OK);
 	rb_config_each(&config, collect, &c);
-	ck_assert_uint_eq(c.count, 24);
+	ck_assert_uint_eq(c.count, 25);
 	ck_assert_ptr_nonnull(strstr(c.text, "RUBATO_TIMEOUT=1500ms (environment)\n"));
 	ck_assert_ptr_nonnull(strstr(c.text, "RUBATO_RANK=7 (environment)\n"));
 	ck_assert_ptr_nonnull(strstr(c.text, "RUBATO_SIZE= (default)\n"));

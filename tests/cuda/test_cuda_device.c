@@ -32,8 +32,9 @@ static void app_open(uint64_t seed)
 	cuda_app_begin(&app, seed);
 }
 
-/* Or "verbs": then the network reaches the device's memory, by dma-bufs. */
+/* Or "verbs": then the network reaches the device's memory, by dma-bufs. Or "ucx": UCX takes it. */
 static const char *transport = "shm";
+static bool streams = true; /* UCX starts nothing on them. */
 
 static rubato_status ranks_run(uint32_t ranks, local_main body, void *arg)
 {
@@ -42,9 +43,9 @@ static rubato_status ranks_run(uint32_t ranks, local_main body, void *arg)
 
 /* ---- Right bits ---- */
 
-static void worlds_run(const char *name, bool streams)
+static void worlds_run(const char *name, bool on_streams)
 {
-	bool verbs = strcmp(transport, "verbs") == 0; /* It begins slower. */
+	bool verbs = strcmp(transport, "shm") != 0; /* They begin slower. */
 	uint64_t times = test_length() == TEST_SHORT    ? (verbs ? 5 : 10)
 			 : test_length() == TEST_NORMAL ? (verbs ? 12 : 60)
 							: 10000;
@@ -53,7 +54,7 @@ static void worlds_run(const char *name, bool streams)
 	struct fake_cuda_counts counts = { 0 };
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
-		struct cuda_world w = { .app = &app, .seed = seed, .streams = streams };
+		struct cuda_world w = { .app = &app, .seed = seed, .streams = on_streams };
 
 		app_open(seed);
 		ck_assert_msg(ranks_run(cuda_app_ranks_drawn(&app, rb_mix(seed)), cuda_world_main,
@@ -67,6 +68,10 @@ static void worlds_run(const char *name, bool streams)
 	}
 	ck_assert_uint_gt(ran, 2 * skipped);
 	ck_assert_uint_eq(counts.pageable, 0);
+	if (strcmp(transport, "ucx") == 0 && app.fake_counts != NULL && !seeds_chosen())
+		ck_assert_uint_gt(counts.foreign_copies, 0);
+	if (strcmp(transport, "ucx") == 0)
+		return;
 	if (app.fake_counts == NULL || seeds_chosen())
 		return;
 	/* Over verbs little is copied on the device, so that little waits there. */
@@ -116,7 +121,7 @@ START_TEST(what_travels_in_fewer_bits_is_the_hosts)
 	uint32_t ran = 0, skipped = 0;
 
 	for (uint64_t seed; seeds_next(&seeds, &seed);) {
-		struct cuda_world w = { .app = &app, .seed = seed, .streams = seed % 2 };
+		struct cuda_world w = { .app = &app, .seed = seed, .streams = streams && seed % 2 };
 
 		app_open(seed);
 		ck_assert_msg(ranks_run(cuda_app_ranks_drawn(&app, rb_mix(seed)), cuda_coded_main,
@@ -771,6 +776,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		transport = argv[1];
 	mapped = strcmp(transport, "shm") == 0;
+	streams = strcmp(transport, "ucx") != 0;
 
 	if (!cuda_app_may_run())
 		return 77;
@@ -778,7 +784,8 @@ int main(int argc, char **argv)
 	if (!test_is_threads_only()) /* They differ in kernels, which have one thread. */
 		tcase_add_test(tc, every_collective_has_every_type);
 	tcase_add_test(tc, ranks_have_buffers_where_they_like);
-	tcase_add_test(tc, operations_on_streams_have_the_same_bits);
+	if (streams)
+		tcase_add_test(tc, operations_on_streams_have_the_same_bits);
 	tcase_add_test(tc, a_late_rank_is_helped_on_the_device);
 	tcase_add_test(tc, what_travels_in_fewer_bits_is_the_hosts);
 	tcase_add_test(tc, what_rounding_loses_is_lent_on_the_device);
@@ -787,10 +794,12 @@ int main(int argc, char **argv)
 		tcase_add_test(tc, pairs_that_send_messages_have_the_chunks_of_all);
 		tcase_add_loop_test(tc, what_travels_in_fewer_bits_stays_on_the_device, 0, 2);
 	}
-	tcase_add_test(tc, a_stream_orders_what_is_before_and_behind);
-	tcase_add_test(tc, a_stream_takes_buffers_on_both_sides);
-	tcase_add_test(tc, operations_of_one_stream_follow_each_other);
-	tcase_add_test(tc, an_end_by_force_frees_the_stream);
+	if (streams) {
+		tcase_add_test(tc, a_stream_orders_what_is_before_and_behind);
+		tcase_add_test(tc, a_stream_takes_buffers_on_both_sides);
+		tcase_add_test(tc, operations_of_one_stream_follow_each_other);
+		tcase_add_test(tc, an_end_by_force_frees_the_stream);
+	}
 	if (mapped) /* Over verbs, other calls matter: test_cuda_rdma.c. */
 		tcase_add_test(tc, an_error_of_the_driver_is_an_error_of_the_call);
 	tcase_add_test(tc, what_cannot_be_is_said);

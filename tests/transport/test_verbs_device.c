@@ -176,7 +176,7 @@ static void *rank_main(void *arg)
 		.interface = getenv("TEST_UDMABUF") == NULL ? NULL
 			     : r->rank == 0                 ? "rxe0"
 							    : "rxe1",
-		.device = { &r->device, ways, knows, export_dmabuf, copy, flush },
+		.device = { &r->device, ways, knows, export_dmabuf, copy, flush, NULL, NULL },
 	};
 	const void *addresses[RANKS] = { job->address[0], job->address[1] };
 	static const bool use[RANKS] = { true, true };

@@ -35,12 +35,14 @@ struct info_ranks { /* Of the job, as this rank sees them; at: the caller's to f
 
 struct info_probe { /* What happened when two ranks met over one transport. */
 	const char *transport;
+	bool device; /* Each with CUDA device 0. */
 	bool works;
 	char text[256]; /* Why not. */
 	char way[256];  /* What carried the data, by name; empty: it has none. */
 };
 #define INFO_TRANSPORTS 4
 void info_probe(struct info_probe probes[INFO_TRANSPORTS]);
+void info_probe_one(struct info_probe *probe);
 
 void info_version(struct info *info, const struct info_probe probes[INFO_TRANSPORTS]);
 void info_devices(struct info *info);

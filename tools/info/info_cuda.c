@@ -33,6 +33,15 @@ static rubato_status device_ask(int device, char *text, size_t text_bytes)
 	return status;
 }
 
+/* Whether UCX takes a device's memory: as two ranks say that have the first one. */
+static void ucx_say(struct info *info)
+{
+	struct info_probe probe = { .transport = "ucx", .device = true };
+
+	info_probe_one(&probe);
+	info_say(info, "CUDA UCX", true, "%s", probe.works ? probe.way : probe.text);
+}
+
 /* What stands behind the line's name: "CUDA device 0", or "CUDA: there is none". */
 static const char *behind_name(const char *text)
 {
@@ -52,7 +61,11 @@ static void devices_say(struct info *info)
 		said = behind_name(text);
 		if (status == RUBATO_OK)
 			info_say(info, "CUDA", true, "%s", said);
-		else if (status == RUBATO_ERR_UNSUPPORTED && device == 0)
+		if (status == RUBATO_OK && device == 0)
+			ucx_say(info);
+		if (status == RUBATO_OK)
+			continue;
+		if (status == RUBATO_ERR_UNSUPPORTED && device == 0)
 			info_say(info, "CUDA", true, "none: %s", said);
 		else if (status != RUBATO_ERR_ARGUMENT || device == 0)
 			info_say(info, "CUDA", false, "device %d: %s", device, said);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rubato.h"
+#include "rubato_cuda.h"
 #include "tools/info/info.h"
 
 #define PROBE_TIMEOUT_NS                                                                           \
@@ -16,6 +16,7 @@ struct probe_rank {
 	const char *transport;
 	rubato_id id;
 	uint32_t rank;
+	bool device;
 	rubato_status status;
 	char text[256], way[256];
 };
@@ -31,6 +32,8 @@ static void *rank_main(void *arg)
 	options.transport = me->transport;
 	options.timeout_ns = PROBE_TIMEOUT_NS;
 	me->status = rubato_init_id(&comm, &me->id, me->rank, 2, &options);
+	if (me->status == RUBATO_OK && me->device)
+		me->status = rubato_cuda_use(comm, 0);
 	if (me->status == RUBATO_OK)
 		me->status = rubato_allreduce(comm, &one, &sum, 1, RUBATO_INT32, RUBATO_SUM);
 	if (me->status == RUBATO_OK && rubato_get_peer(comm, 1 - me->rank, &peer) == RUBATO_OK)
@@ -59,9 +62,9 @@ static const struct probe_rank *speaker(const struct probe_rank ranks[2])
 		       : &ranks[0];
 }
 
-static void probe_one(struct info_probe *probe)
+void info_probe_one(struct info_probe *probe)
 {
-	struct probe_rank ranks[2] = { { .transport = probe->transport } };
+	struct probe_rank ranks[2] = { { .transport = probe->transport, .device = probe->device } };
 	pthread_t other;
 
 	if (rubato_id_create(&ranks[0].id) != RUBATO_OK) {
@@ -87,6 +90,6 @@ void info_probe(struct info_probe probes[INFO_TRANSPORTS])
 
 	for (uint32_t i = 0; i < INFO_TRANSPORTS; i++) {
 		probes[i] = (struct info_probe) { .transport = transports[i] };
-		probe_one(&probes[i]);
+		info_probe_one(&probes[i]);
 	}
 }

@@ -233,13 +233,23 @@ static bool ucx_leave(struct rb_endpoint *ep, struct rb_request *request)
 	return false;
 }
 
+unsigned rb_ucx_progress(const struct rb_ucx *ux)
+{
+	unsigned moved;
+
+	rb_ucx_enter(ux);
+	moved = ux->api.ucp_worker_progress(ux->worker);
+	rb_ucx_leave(ux);
+	return moved;
+}
+
 static struct rb_request *ucx_poll(struct rb_endpoint *ep)
 {
 	struct rb_ucx *ux = (struct rb_ucx *)ep;
 	struct rb_request *done;
 
 	/* A few rounds for one poll: what arrives together is told together. */
-	for (int i = 0; i < 8 && ux->api.ucp_worker_progress(ux->worker) != 0; i++)
+	for (int i = 0; i < 8 && rb_ucx_progress(ux) != 0; i++)
 		ux->busy_arms = 0;
 	if (++ux->rounds >= ROUNDS_PER_CHECK || ux->to_close != 0)
 		rb_ucx_check_peers(ux);
@@ -328,7 +338,7 @@ static bool worker_arm(struct rb_ucx *ux)
 	ux->busy_arms = 0;
 	/* A completion queue of verbs tells of what comes after it was armed, so UCX, which does
 	 * not look once more, may have missed what came just before. */
-	return ux->api.ucp_worker_progress(ux->worker) == 0;
+	return rb_ucx_progress(ux) == 0;
 }
 
 void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns)
@@ -336,7 +346,7 @@ void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns)
 	struct pollfd fd = { .fd = ux->epoll_fd, .events = POLLIN };
 	uint64_t now_ns, left_ms, count;
 
-	if (ux->api.ucp_worker_progress(ux->worker) != 0) {
+	if (rb_ucx_progress(ux) != 0) {
 		ux->busy_arms = 0;
 		ux->idle_moves = 0;
 		return;
@@ -484,22 +494,28 @@ static bool uses_tcp(const struct rb_ucx *ux)
 	return found;
 }
 
-/* Of TCP. Since 1.17 the names of a transport's options begin with the transport's. */
-static const char *segment_option(const struct rb_ucx *ux)
+static bool is_of_1_17(const struct rb_ucx *ux)
 {
 	unsigned major, minor, release;
 
 	ux->api.ucp_get_version(&major, &minor, &release);
-	return major > 1 || minor >= 17 ? "TCP_TX_SEG_SIZE" : "TX_SEG_SIZE";
+	return major > 1 || minor >= 17;
+}
+
+/* Of TCP. Since 1.17 the names of a transport's options begin with the transport's. */
+static const char *segment_option(const struct rb_ucx *ux)
+{
+	return is_of_1_17(ux) ? "TCP_TX_SEG_SIZE" : "TX_SEG_SIZE";
 }
 
 /* What somebody has chosen in UCX's own way goes before what we only prefer. */
 static rubato_status options_set(const struct rb_ucx *ux, ucp_config_t *config,
 				 const struct rb_transport_options *options)
 {
-	const char *transports = options->tcp_only               ? "tcp,self"
-				 : chosen(ux, config, "UCX_TLS") ? NULL
-								 : "^posix";
+	const char *transports = options->tcp_only && options->ucx_device ? "tcp,self,cuda_copy"
+				 : options->tcp_only                      ? "tcp,self"
+				 : chosen(ux, config, "UCX_TLS")          ? NULL
+									  : "^posix";
 	const char *devices = options->interface;
 
 	if (devices == NULL && !chosen(ux, config, "UCX_NET_DEVICES"))
@@ -512,6 +528,9 @@ static rubato_status options_set(const struct rb_ucx *ux, ucp_config_t *config,
 		/* 1.13.1's TCP ends the process when a connection breaks under a zero-copy send. */
 		{ "ZCOPY_THRESH", "inf", false },
 		{ segment_option(ux), "64k", false }, /* With 8 KiB half the bandwidth is left. */
+		/* It takes no device's memory where the CUDA runtime is not watched; and what UCX
+		 * registers here is ours. */
+		{ "RCACHE_ENABLE", ux->device_wanted && is_of_1_17(ux) ? "n" : NULL, false },
 		/* Else a flush waits for the peers' answers, which may compute. */
 		{ "FLUSH_WORKER_EPS", "n", false },
 		/* posix leaves a file behind when its process is killed while making it. */
@@ -563,8 +582,10 @@ static rubato_status context_open(struct rb_ucx *ux, const struct rb_transport_o
 static rubato_status worker_open(struct rb_ucx *ux)
 {
 	ucp_worker_params_t params = {
-		.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+		.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS,
 		.thread_mode = UCS_THREAD_MODE_SERIALIZED,
+		/* To say of a device's piece that it was not fetched, 1.22.0 reads what is gone. */
+		.flags = ux->device_wanted ? UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK : 0,
 	};
 	ucp_am_handler_param_t handler = {
 		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -577,6 +598,7 @@ static rubato_status worker_open(struct rb_ucx *ux)
 	ucs_status_t status;
 
 	(void)rb_ucx_option_unused();
+	rb_ucx_device_ask(ux);
 	status = ux->api.ucp_worker_create(ux->context, &params, &ux->worker);
 	/* Before 1.17 only this tells that a transport which is there has no such option. */
 	if (rb_ucx_option_unused() && uses_tcp(ux))
@@ -645,6 +667,8 @@ static rubato_status ucx_open(const struct rb_transport_options *options, struct
 	ux->job = rb_mix(halves[0] ^ rb_mix(halves[1]));
 	ux->random = rb_clock_ns() ^ rb_mix(options->rank);
 	ux->tcp_only = options->tcp_only;
+	ux->device = options->device;
+	ux->device_wanted = options->ucx_device;
 	ux->epoll_fd = ux->pids_fd = ux->wake_fd = ux->nap_fd = -1;
 	for (uint32_t r = 0; r < options->rank_count; r++)
 		ux->peers[r].pid_fd = -1;
@@ -679,6 +703,7 @@ const struct rb_transport_ops rb_transport_ucx = {
 	.region_key = rb_ucx_region_key,
 	.remote_open = rb_ucx_remote_open,
 	.remote_close = rb_ucx_remote_close,
+	.devices_changed = rb_ucx_devices_changed,
 	.send = ucx_send,
 	.recv = ucx_recv,
 	.put = ucx_put,

@@ -17,9 +17,10 @@
  *           when all pieces are in.
  *
  * UCX never holds a caller's buffer: pieces leave from slots of ours and are copied out in the
- * arrival callback. That costs one copy more (over TCP 7 % of the processors and no time:
- * docs/performance.md), and it is why cancel() is always local and immediate, whatever the peer
- * does, and why a stopped peer that wakes up late cannot touch anything.
+ * arrival callback; of a device's memory by rooms of ours on it, at both ends (ucx_device.c). That
+ * costs one copy more (over TCP 7 % of the processors and no time: docs/performance.md), and it is
+ * why cancel() is always local and immediate, whatever the peer does, and why a stopped peer that
+ * wakes up late cannot touch anything.
  *
  * Stores to mapped memory are visible to whoever receives a later message: UCX publishes a message
  * with a store fence behind everything before it, and takes it with a load fence.
@@ -30,6 +31,7 @@
  *	ucx_slot.c     slots: what leaves
  *	ucx_message.c  posts, heads, what arrives
  *	ucx_large.c    messages in pieces
+ *	ucx_device.c   a device's memory: rooms, what lands in them
  *	ucx_memory.c   regions, keys, put
  */
 #ifndef RB_TRANSPORT_UCX_H
@@ -47,21 +49,25 @@
 #define RB_UCX_MIDDLE_MAX 8192u   /* Likewise. */
 #define RB_UCX_PIECE_BYTES 65000u /* With its heads one frame of TCP_TX_SEG_SIZE, see ucx.c. */
 #define RB_UCX_EAGER_MAX RB_UCX_PIECE_BYTES
-#define RB_UCX_PIECES_OUT 4u   /* Of a request, held by UCX at a time. Guess. */
-#define RB_UCX_CREDIT_UNIT 64u /* Bytes. */
+#define RB_UCX_ROOM_BYTES 524288u /* A piece of device memory, at most. Guess. */
+#define RB_UCX_COPIED_MAX 16384u  /* Device memory that goes as the host's does. Guess. */
+#define RB_UCX_LANDINGS_MAX 4096u /* Of a peer: more is an attack. */
+#define RB_UCX_PIECES_OUT 4u      /* Of a request, held by UCX at a time. Guess. */
+#define RB_UCX_CREDIT_UNIT 64u    /* Bytes. */
 #define RB_UCX_CREDIT_MAX (RB_UNEXPECTED_BYTES_MAX / RB_UCX_CREDIT_UNIT)
 #define RB_UCX_CREDIT_KEPT (RB_UCX_CREDIT_MAX / 4) /* By large messages, for small ones. Guess. */
 #define RB_UCX_ARRIVAL_BYTES 128u /* What a waiting message costs besides its payload. */
 #define RB_UCX_LARGE_BUCKETS 16u  /* Per peer. */
 #define RB_UCX_WAITING_MAX 65536u /* Descriptors of a peer that wait here: more is an attack. */
-#define RB_UCX_VERSION 6u
+#define RB_UCX_VERSION 7u
 #define RB_UCX_AM_ID 1u
 
 /* UCX's functions, by their own names: it is loaded, not linked. */
 /* clang-format off */
 #define RB_UCX_FUNCTIONS(X) \
-	X(ucp_am_send_nbx) X(ucp_cleanup) X(ucp_config_modify) X(ucp_config_print) \
-	X(ucp_context_print_info) \
+	X(ucp_am_recv_data_nbx) X(ucp_am_send_nbx) X(ucp_cleanup) X(ucp_config_modify) \
+	X(ucp_config_print) \
+	X(ucp_context_print_info) X(ucp_context_query) \
 	X(ucp_config_read) X(ucp_config_release) X(ucp_ep_close_nbx) X(ucp_ep_create) \
 	X(ucp_ep_print_info) \
 	X(ucp_ep_rkey_unpack) X(ucp_get_version) X(ucp_get_version_string) \
@@ -117,13 +123,21 @@ _Static_assert(RB_UCX_HEAD_SHORT == 56, "travels as it is");
 enum rb_ucx_slot_class { RB_UCX_SLOT_SMALL, RB_UCX_SLOT_MIDDLE, RB_UCX_SLOT_PIECE };
 #define RB_UCX_SLOT_CLASSES 3
 
+struct rb_ucx_room { /* Of RB_UCX_ROOM_BYTES on the device. */
+	struct rb_ucx_room *next;
+	struct rb_ucx_room *next_made; /* All that there are, for close. */
+	void *memory;
+	ucp_mem_h registered;
+};
+
 struct rb_ucx_slot { /* Holds a message until UCX is through with it. */
 	struct rb_ucx_slot *next;
 	struct rb_ucx_slot *next_made; /* All slots there are, for close. */
 	struct rb_ucx *ux;
 	uint32_t peer;
 	uint32_t slot_class;
-	uint64_t flight; /* The flight it is a piece of, or 0. */
+	uint64_t flight;          /* The flight it is a piece of, or 0. */
+	struct rb_ucx_room *room; /* Where its bytes are, or NULL: in `payload`. */
 	struct rb_ucx_head head;
 	uint8_t payload[];
 };
@@ -207,6 +221,8 @@ struct rb_ucx_peer {
 	uint32_t credit;   /* Units that may be spent. */
 	uint32_t owed;     /* Units to give back. */
 	uint32_t held;     /* Units of arrivals that wait here. */
+	uint32_t landings; /* Of it, that are not over. */
+	bool bye_waits;    /* It said BYE, which they come before. */
 	uint32_t waiting;  /* Messages in pieces, and puts, that are not over here. */
 	uint64_t out;      /* Slots that UCX holds. */
 	struct rb_ucx_put *puts;
@@ -266,6 +282,12 @@ struct rb_ucx {
 	struct rb_ucx_flight *flights;
 	uint32_t flight_count, flight_free;
 	struct rb_ucx_slot *slots[RB_UCX_SLOT_CLASSES], *slots_made;
+	struct rb_device_memory device;
+	bool device_wanted;         /* RUBATO_UCX_DEVICE. */
+	bool cuda;                  /* UCX handles its memory. */
+	const char *device_lacking; /* There is a device, and why it is not used; or NULL. */
+	struct rb_ucx_room *rooms, *rooms_made, *spare;
+	struct rb_ucx_landing *landings;
 	struct rb_ucx_region *regions;
 	struct rb_ucx_remote *remotes;
 	struct rb_ucx_peer peers[];
@@ -290,6 +312,7 @@ void rb_ucx_flight_end(struct rb_ucx *ux, struct rb_request *request);
 struct rb_request *rb_ucx_flight_find(struct rb_ucx *ux, uint64_t id, uint32_t peer,
 				      enum rb_ucx_stage stage);
 rubato_status rb_ucx_failed(const struct rb_ucx *ux, ucs_status_t status, const char *what);
+unsigned rb_ucx_progress(const struct rb_ucx *ux);
 /* For who waits in here: a round of progress; where nothing moved, a short sleep. */
 void rb_ucx_move(struct rb_ucx *ux, uint64_t until_ns);
 
@@ -326,6 +349,7 @@ void rb_ucx_look(struct rb_endpoint *ep);
 enum rb_ucx_sent { RB_UCX_SENT, RB_UCX_HELD, RB_UCX_LOST }; /* HELD: UCX gives it back later. */
 /* NULL: no memory. */
 struct rb_ucx_slot *rb_ucx_slot_take(struct rb_ucx *ux, enum rb_ucx_slot_class slot_class);
+void rb_ucx_slot_give(struct rb_ucx_slot *slot);
 /* Sends slot->head and the payload to slot->peer. The slot is no longer the caller's. */
 enum rb_ucx_sent rb_ucx_slot_send(struct rb_ucx_slot *slot, size_t payload_bytes);
 void rb_ucx_slots_free(struct rb_ucx *ux);
@@ -344,8 +368,23 @@ static inline uint32_t rb_ucx_units(uint64_t size_bytes)
 	return (uint32_t)((size_bytes + RB_UCX_ARRIVAL_BYTES + RB_UCX_CREDIT_UNIT - 1) /
 			  RB_UCX_CREDIT_UNIT);
 }
+static inline bool rb_ucx_is_device(const struct rb_request *request)
+{
+	return request->where != NULL && request->where->kind == RB_MEMORY_DEVICE;
+}
+/* `device`: one end may be its memory. Errors: the device's. */
+static inline rubato_status rb_ucx_move_bytes(const struct rb_ucx *ux, bool device, void *to,
+					      const void *from, size_t size_bytes)
+{
+	if (device && size_bytes != 0)
+		return ux->device.copy(ux->device.arg, to, from, size_bytes);
+	rb_ucx_copy(to, from, size_bytes);
+	return RUBATO_OK;
+}
 ucs_status_t rb_ucx_arrived(void *arg, const void *header, size_t header_bytes, void *data,
 			    size_t data_bytes, const ucp_am_recv_param_t *param);
+/* What is done with a message whose head has been looked at. */
+void rb_ucx_heard(struct rb_ucx *ux, const struct rb_ucx_head *head, void *data, size_t data_bytes);
 /* A message without payload. Losing the peer is how it fails. */
 void rb_ucx_tell_head(struct rb_ucx *ux, uint32_t peer, const struct rb_ucx_head *head);
 void rb_ucx_tell_abort(struct rb_ucx *ux, uint32_t peer);
@@ -382,6 +421,8 @@ void rb_ucx_piece_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, con
 			  size_t data_bytes);
 void rb_ucx_cleared(struct rb_ucx *ux, const struct rb_ucx_head *head);
 void rb_ucx_stopped(struct rb_ucx *ux, const struct rb_ucx_head *head);
+/* The message that a piece is of; NULL: there is none. */
+struct rb_ucx_arrival *rb_ucx_message_find(struct rb_ucx *ux, uint32_t rank, uint64_t id);
 /* Of a lost peer: its receives end with PEER; messages that are not whole go. `all`: of one that
  * is closed; all messages go, and receives are their owners' again. */
 void rb_ucx_large_drop(struct rb_ucx *ux, uint32_t peer, bool all);
@@ -404,5 +445,36 @@ bool rb_ucx_put_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, const
 /* The empty message that a put delivers, as if it had come by itself. */
 void rb_ucx_deliver(struct rb_ucx *ux, const struct rb_ucx_head *head, const void *data);
 void rb_ucx_puts_drop(struct rb_ucx_peer *peer);
+/* NULL: it was dropped. */
+struct rb_ucx_region *rb_ucx_region_find(struct rb_ucx *ux, uint64_t id);
+
+/* ucx_device.c */
+/* Around what UCX does with a device's memory, which it may ask the calling thread's context for:
+ * nothing while there is none. */
+static inline void rb_ucx_enter(const struct rb_ucx *ux)
+{
+	if (ux->base.takes != 0)
+		ux->device.enter(ux->device.arg);
+}
+static inline void rb_ucx_leave(const struct rb_ucx *ux)
+{
+	if (ux->base.takes != 0)
+		ux->device.leave(ux->device.arg);
+}
+/* Of an open context: whether UCX handles CUDA's memory. */
+void rb_ucx_device_ask(struct rb_ucx *ux);
+void rb_ucx_devices_changed(struct rb_endpoint *ep);
+/* Errors: MEMORY, the device's, UCX's. */
+RB_NODISCARD rubato_status rb_ucx_room_take(struct rb_ucx *ux, struct rb_ucx_room **out);
+void rb_ucx_room_give(struct rb_ucx *ux, struct rb_ucx_room *room);
+/* A piece whose bytes are still at its sender. What is returned is what the callback returns. */
+ucs_status_t rb_ucx_landing_begin(struct rb_ucx *ux, const struct rb_ucx_head *head, void *data,
+				  size_t data_bytes);
+/* Before the worker goes. */
+void rb_ucx_device_settle(struct rb_ucx *ux);
+/* When the worker is gone, and before the context is. */
+void rb_ucx_device_close(struct rb_ucx *ux);
+/* "device memory by UCX; ", or why not, or nothing; how long it is. */
+size_t rb_ucx_device_path(const struct rb_ucx *ux, char *text, size_t text_bytes);
 
 #endif

@@ -199,7 +199,7 @@ static void process_ended(struct rb_ucx *ux, uint32_t rank)
 
 	/* Whatever it still said is here already, its BYE perhaps. */
 	for (int i = 0; i < DRAIN_ROUNDS_MAX && quiet < 10; i++)
-		quiet = ux->api.ucp_worker_progress(ux->worker) != 0 ? 0 : quiet + 1;
+		quiet = rb_ucx_progress(ux) != 0 ? 0 : quiet + 1;
 	unwatch(ux, peer);
 	(void)snprintf(reason, sizeof(reason), "rank %u: process %u ended", rank, peer->pid);
 	rb_ucx_lose(ux, rank, reason);
@@ -555,8 +555,12 @@ void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 		rb_ucx_region_drop(ep, &ux->regions->base);
 	if (ux->epoll_fd >= 0)
 		(void)close(ux->epoll_fd);
+	rb_ucx_device_settle(ux);
+	rb_ucx_enter(ux);
 	if (ux->worker != NULL)
 		ux->api.ucp_worker_destroy(ux->worker);
+	rb_ucx_leave(ux);
+	rb_ucx_device_close(ux);
 	if (ux->context != NULL)
 		ux->api.ucp_cleanup(ux->context);
 	if (ux->pids_fd >= 0)

@@ -59,7 +59,9 @@ static size_t next_piece(const struct rb_request *request)
 {
 	size_t left = request->size_bytes - request->backend[RB_UCX_MOVED];
 
-	return left < RB_UCX_PIECE_BYTES ? left : RB_UCX_PIECE_BYTES;
+	size_t most = rb_ucx_is_device(request) ? RB_UCX_ROOM_BYTES : RB_UCX_PIECE_BYTES;
+
+	return left < most ? left : most;
 }
 
 /* Whether a piece may leave now; if not, a slot that comes back or CLEAR goes on. */
@@ -67,23 +69,43 @@ static bool may_leave(const struct rb_ucx *ux, const struct rb_request *request)
 {
 	return request->backend[RB_UCX_OUT] < RB_UCX_PIECES_OUT &&
 	       (is_cleared(request) ||
-		ux->peers[request->peer].credit >=
-			rb_ucx_units(next_piece(request)) + RB_UCX_CREDIT_KEPT);
+		(!rb_ucx_is_device(request) &&
+		 ux->peers[request->peer].credit >=
+			 rb_ucx_units(next_piece(request)) + RB_UCX_CREDIT_KEPT));
 }
 
-/* A piece of the request in a slot; false when there is no memory for one now. */
-static bool push_piece(struct rb_ucx *ux, struct rb_request *request, enum rb_ucx_sent *sent)
+/* Its bytes into the slot, or beside it where they are a device's. Errors: MEMORY (for now), the
+ * device's. */
+static rubato_status slot_fill(struct rb_ucx *ux, struct rb_ucx_slot *slot, const void *from,
+			       size_t piece, bool device)
 {
+	if (device)
+		RB_TRY(rb_ucx_room_take(ux, &slot->room));
+	return rb_ucx_move_bytes(ux, device, device ? slot->room->memory : slot->payload, from,
+				 piece);
+}
+
+/* A piece of the request in a slot. Errors: as slot_fill. */
+static rubato_status push_piece(struct rb_ucx *ux, struct rb_request *request,
+				enum rb_ucx_sent *sent)
+{
+	bool device = rb_ucx_is_device(request);
+	rubato_status status;
 	uint64_t moved = request->backend[RB_UCX_MOVED];
 	size_t piece = next_piece(request);
-	struct rb_ucx_slot *slot = rb_ucx_slot_take(ux, RB_UCX_SLOT_PIECE);
+	struct rb_ucx_slot *slot =
+		rb_ucx_slot_take(ux, device ? RB_UCX_SLOT_SMALL : RB_UCX_SLOT_PIECE);
 
 	if (slot == NULL)
-		return false;
+		return RB_FAIL(RUBATO_ERR_MEMORY, "no memory to send");
+	status = slot_fill(ux, slot, (const uint8_t *)request->buffer + moved, piece, device);
+	if (status != RUBATO_OK) {
+		rb_ucx_slot_give(slot);
+		return status;
+	}
 	slot->peer = request->peer;
 	slot->flight = request->backend[RB_UCX_FLIGHT];
 	head_of_piece(request, moved, piece, &slot->head);
-	rb_ucx_copy(slot->payload, (const uint8_t *)request->buffer + moved, piece);
 	if (!is_cleared(request))
 		ux->peers[request->peer].credit -= rb_ucx_units(piece);
 	request->backend[RB_UCX_MOVED] += piece;
@@ -92,7 +114,7 @@ static bool push_piece(struct rb_ucx *ux, struct rb_request *request, enum rb_uc
 	*sent = rb_ucx_slot_send(slot, piece);
 	if (*sent == RB_UCX_SENT)
 		request->backend[RB_UCX_OUT]--;
-	return true;
+	return RUBATO_OK;
 }
 
 /* All has left. A loss on the way completes the request by itself. */
@@ -103,33 +125,42 @@ static void pushed(struct rb_ucx *ux, struct rb_request *request)
 				   .signature = request->signature,
 				   .id = request->backend[RB_UCX_OTHER],
 				   .offset = request->size_bytes };
+	size_t whole = rb_ucx_is_device(request) ? RB_UCX_ROOM_BYTES : RB_UCX_PIECE_BYTES;
 
-	if (request->kind == RB_REQUEST_PUT && request->size_bytes > RB_UCX_PIECE_BYTES)
+	if (request->kind == RB_REQUEST_PUT && request->size_bytes > whole)
 		rb_ucx_tell_head(ux, request->peer, &end);
 	if (request->backend[RB_UCX_STAGE] != RB_UCX_STAGE_NONE)
 		rb_ucx_complete(ux, request, RUBATO_OK);
+}
+
+static void give_up(struct rb_ucx *ux, struct rb_request *request, rubato_status status)
+{
+	rb_ucx_withdraw(ux, request);
+	if (request->backend[RB_UCX_STAGE] != RB_UCX_STAGE_NONE)
+		rb_ucx_complete(ux, request, status);
 }
 
 void rb_ucx_push(struct rb_ucx *ux, struct rb_request *request)
 {
 	while (request->backend[RB_UCX_MOVED] < request->size_bytes) {
 		enum rb_ucx_sent sent = RB_UCX_SENT;
+		rubato_status status;
 
 		if (!may_leave(ux, request))
 			return;
-		if (!push_piece(ux, request, &sent)) {
-			if (request->backend[RB_UCX_OUT] != 0)
-				return; /* The next slot that comes back goes on. */
-			rb_ucx_withdraw(ux, request);
-			if (request->backend[RB_UCX_STAGE] != RB_UCX_STAGE_NONE)
-				rb_ucx_complete(ux, request,
-						RB_FAIL(RUBATO_ERR_MEMORY, "no memory to send"));
+		status = push_piece(ux, request, &sent);
+		if (status == RUBATO_ERR_MEMORY && request->backend[RB_UCX_OUT] != 0)
+			return; /* The next slot that comes back goes on. */
+		if (status != RUBATO_OK) {
+			give_up(ux, request, status);
 			return;
 		}
 		if (sent == RB_UCX_LOST)
 			return; /* The loss has completed the request. */
 	}
-	if (request->size_bytes > 0)
+	/* What UCX holds of a device's memory the peer has yet to fetch: BYE must not be first. */
+	if (request->size_bytes > 0 &&
+	    (!rb_ucx_is_device(request) || request->backend[RB_UCX_OUT] == 0))
 		pushed(ux, request);
 }
 
@@ -192,6 +223,11 @@ static struct rb_ucx_arrival **message_at(struct rb_ucx_peer *peer, uint64_t id)
 	return at;
 }
 
+struct rb_ucx_arrival *rb_ucx_message_find(struct rb_ucx *ux, uint32_t rank, uint64_t id)
+{
+	return *message_at(&ux->peers[rank], id);
+}
+
 /* NULL: the peer is lost. */
 static struct rb_ucx_arrival *message_make(struct rb_ucx *ux, const struct rb_ucx_head *head)
 {
@@ -220,18 +256,37 @@ static struct rb_ucx_arrival *message_make(struct rb_ucx *ux, const struct rb_uc
 	return message;
 }
 
-/* Takes what was kept, to where it belongs, or to nowhere; its credit goes back. */
-static void pieces_take(struct rb_ucx *ux, uint32_t rank, struct rb_ucx_arrival *message,
-			uint8_t *to)
+/* A message's bytes to its receive, where they belong. Errors: the device's; the receive has ended
+ * with it, and nobody wants the message. */
+static rubato_status receive_fill(struct rb_ucx *ux, struct rb_ucx_arrival *message,
+				  uint64_t offset, const void *data, size_t data_bytes)
+{
+	struct rb_request *receive = message->receive;
+	rubato_status status =
+		rb_ucx_move_bytes(ux, rb_ucx_is_device(receive),
+				  (uint8_t *)receive->buffer + offset, data, data_bytes);
+
+	if (status == RUBATO_OK) {
+		ux->base.bytes_received += data_bytes;
+		return RUBATO_OK;
+	}
+	message->receive = NULL;
+	message->answered = false; /* It was wanted. */
+	message->dead = true;
+	rb_ucx_complete(ux, receive, status);
+	return status;
+}
+
+/* Takes what was kept, to its receive where it is wanted, or to nowhere; its credit goes back. */
+static void pieces_take(struct rb_ucx *ux, uint32_t rank, struct rb_ucx_arrival *message)
 {
 	while (message->pieces != NULL) {
 		struct rb_ucx_piece *piece = message->pieces;
 
 		message->pieces = piece->next;
-		if (to != NULL) {
-			rb_ucx_copy(to + piece->offset, piece->bytes, piece->size_bytes);
-			ux->base.bytes_received += piece->size_bytes;
-		}
+		if (message->receive != NULL && !message->dead)
+			(void)receive_fill(ux, message, piece->offset, piece->bytes,
+					   piece->size_bytes);
 		free(piece);
 	}
 	ux->peers[rank].held -= message->units;
@@ -245,7 +300,7 @@ static void message_free(struct rb_ucx *ux, uint32_t rank, struct rb_ucx_arrival
 
 	*message_at(peer, message->id) = message->next_by_id;
 	peer->waiting--;
-	pieces_take(ux, rank, message, NULL);
+	pieces_take(ux, rank, message);
 	free(message);
 }
 
@@ -292,7 +347,7 @@ static void join(struct rb_ucx *ux, struct rb_request *receive, struct rb_ucx_ar
 	message->receive = receive;
 	receive->backend[RB_UCX_STAGE] = RB_UCX_STAGE_RECEIVING;
 	receive->backend[RB_UCX_OTHER] = (uint64_t)(uintptr_t)message;
-	pieces_take(ux, receive->peer, message, message->dead ? NULL : receive->buffer);
+	pieces_take(ux, receive->peer, message);
 }
 
 void rb_ucx_large_meet(struct rb_ucx *ux, struct rb_request *receive,
@@ -401,8 +456,7 @@ void rb_ucx_piece_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, con
 	if (!message->began)
 		begin(ux, rank, message);
 	if (message->receive != NULL && !message->dead) {
-		rb_ucx_copy((uint8_t *)message->receive->buffer + head->offset, data, data_bytes);
-		ux->base.bytes_received += data_bytes;
+		(void)receive_fill(ux, message, head->offset, data, data_bytes);
 	} else if (!message->dead && !piece_keep(ux, rank, message, head, data, data_bytes)) {
 		return;
 	}
@@ -440,7 +494,7 @@ void rb_ucx_stopped(struct rb_ucx *ux, const struct rb_ucx_head *head)
 	}
 	if (message->began && !message->dead && message->receive == NULL)
 		rb_match_remove_arrival(&peer->match, &message->base);
-	pieces_take(ux, rank, message, NULL);
+	pieces_take(ux, rank, message);
 	message->stopped = true;
 	message->end_bytes = head->offset;
 	if (!ended) {

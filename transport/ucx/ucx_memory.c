@@ -15,7 +15,7 @@
 
 #define KEY_HEAD_BYTES (3 * sizeof(uint64_t) + sizeof(uint16_t) + sizeof(uint8_t))
 
-static struct rb_ucx_region *region_find(struct rb_ucx *ux, uint64_t id)
+struct rb_ucx_region *rb_ucx_region_find(struct rb_ucx *ux, uint64_t id)
 {
 	struct rb_ucx_region *region = ux->regions;
 
@@ -201,7 +201,7 @@ rubato_status rb_ucx_remote_open(struct rb_endpoint *ep, uint32_t peer, const vo
 	remote->base.size_bytes = size_bytes;
 	remote->region = id;
 	if (peer == ep->rank) {
-		struct rb_ucx_region *own = region_find(ux, id);
+		struct rb_ucx_region *own = rb_ucx_region_find(ux, id);
 
 		remote->base.mapped = own == NULL ? NULL : own->base.base;
 	} else if (rkey_bytes != 0) {
@@ -237,10 +237,18 @@ static void put_mapped(struct rb_ucx *ux, struct rb_request *request)
 				   .sender = ux->base.rank,
 				   .tag = request->tag,
 				   .signature = request->signature };
+	rubato_status status;
 
-	if (request->size_bytes != 0)
-		memcpy((uint8_t *)request->remote->mapped + request->remote_offset, request->buffer,
-		       request->size_bytes);
+	status = rb_ucx_move_bytes(
+		ux, rb_ucx_is_device(request) || request->remote->kind == RB_MEMORY_DEVICE,
+		request->size_bytes == 0
+			? NULL
+			: (uint8_t *)request->remote->mapped + request->remote_offset,
+		request->buffer, request->size_bytes);
+	if (status != RUBATO_OK) {
+		rb_ucx_complete(ux, request, status);
+		return;
+	}
 	ux->base.bytes_sent += request->size_bytes;
 	if (request->peer == ux->base.rank)
 		rb_ucx_deliver(ux, &end, NULL);
@@ -315,19 +323,24 @@ static struct rb_ucx_put **put_find_or_make(struct rb_ucx_peer *peer, uint64_t i
 	return at;
 }
 
-/* False: outside the region. *written is false also when the region was dropped meanwhile. */
-static bool region_write(struct rb_ucx *ux, uint64_t id, uint64_t offset, const void *data,
-			 size_t data_bytes, bool *written)
+/* False: outside the region. The peer is lost where the region's device fails. *written is false
+ * then, and when the region was dropped meanwhile. */
+static bool region_write(struct rb_ucx *ux, uint32_t peer, uint64_t id, uint64_t offset,
+			 const void *data, size_t data_bytes, bool *written)
 {
-	struct rb_ucx_region *region = region_find(ux, id);
+	struct rb_ucx_region *region = rb_ucx_region_find(ux, id);
 
 	*written = false;
 	if (region == NULL)
 		return true;
 	if (offset > region->base.size_bytes || data_bytes > region->base.size_bytes - offset)
 		return false;
-	if (data_bytes != 0)
-		memcpy((uint8_t *)region->base.base + offset, data, data_bytes);
+	if (rb_ucx_move_bytes(ux, region->base.kind == RB_MEMORY_DEVICE,
+			      (uint8_t *)region->base.base + offset, data,
+			      data_bytes) != RUBATO_OK) {
+		rb_ucx_lack(ux, peer, rubato_error_text());
+		return true;
+	}
 	ux->base.bytes_received += data_bytes;
 	*written = true;
 	return true;
@@ -340,7 +353,7 @@ static bool whole_put_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head,
 	bool written;
 
 	*what = "a put lies outside its region";
-	if (!region_write(ux, head->id, head->offset, data, data_bytes, &written))
+	if (!region_write(ux, head->sender, head->id, head->offset, data, data_bytes, &written))
 		return false;
 	end.size_bytes = 0;
 	if (written)
@@ -378,8 +391,11 @@ bool rb_ucx_put_arrived(struct rb_ucx *ux, const struct rb_ucx_head *head, const
 		(*at)->end.size_bytes = 0;
 	} else {
 		*what = "a put lies outside its region";
-		if (!region_write(ux, head->tag.call, head->offset, data, data_bytes, &written))
+		if (!region_write(ux, head->sender, head->tag.call, head->offset, data, data_bytes,
+				  &written))
 			return false;
+		if (peer->lost)
+			return true; /* Its puts are gone. */
 		(*at)->received_bytes += written ? data_bytes : 0;
 	}
 	if ((*at)->ended && (*at)->received_bytes == (*at)->end.offset) {

@@ -39,13 +39,15 @@ bool rb_ucx_fits(struct rb_request *receive, const struct rb_signature *signatur
 	return false;
 }
 
+/* `device`: the data are one's. */
 static rubato_status finish_copy(struct rb_ucx *ux, struct rb_request *receive,
 				 const struct rb_signature *signature, const void *data,
-				 uint64_t size_bytes)
+				 uint64_t size_bytes, bool device)
 {
 	if (!rb_ucx_fits(receive, signature, size_bytes))
 		return RUBATO_ERR_MISMATCH;
-	rb_ucx_copy(receive->buffer, data, size_bytes);
+	RB_TRY(rb_ucx_move_bytes(ux, device || rb_ucx_is_device(receive), receive->buffer, data,
+				 size_bytes));
 	ux->base.bytes_received += size_bytes;
 	return RUBATO_OK;
 }
@@ -63,9 +65,9 @@ static void send_self(struct rb_ucx *ux, struct rb_request *send)
 
 	ux->base.bytes_sent += send->size_bytes;
 	if (receive != NULL) {
-		rb_ucx_complete(
-			ux, receive,
-			finish_copy(ux, receive, &send->signature, send->buffer, send->size_bytes));
+		rb_ucx_complete(ux, receive,
+				finish_copy(ux, receive, &send->signature, send->buffer,
+					    send->size_bytes, rb_ucx_is_device(send)));
 		rb_ucx_complete(ux, send, RUBATO_OK);
 		return;
 	}
@@ -92,6 +94,7 @@ static void send_eager(struct rb_ucx *ux, struct rb_request *request)
 				     : size <= RB_UCX_MIDDLE_MAX ? RB_UCX_SLOT_MIDDLE
 								 : RB_UCX_SLOT_PIECE);
 	enum rb_ucx_sent sent;
+	rubato_status status;
 
 	if (slot == NULL) {
 		rb_ucx_complete(ux, request, RB_FAIL(RUBATO_ERR_MEMORY, "no memory to send"));
@@ -103,7 +106,13 @@ static void send_eager(struct rb_ucx *ux, struct rb_request *request)
 					    .tag = request->tag,
 					    .signature = request->signature,
 					    .size_bytes = size };
-	rb_ucx_copy(slot->payload, request->buffer, size);
+	status = rb_ucx_move_bytes(ux, rb_ucx_is_device(request), slot->payload, request->buffer,
+				   size);
+	if (status != RUBATO_OK) {
+		rb_ucx_slot_give(slot);
+		rb_ucx_complete(ux, request, status);
+		return;
+	}
 	ux->peers[request->peer].credit -= rb_ucx_units(size);
 	sent = rb_ucx_slot_send(slot, size);
 	if (sent == RB_UCX_LOST) {
@@ -122,7 +131,8 @@ void rb_ucx_post_send(struct rb_ucx *ux, struct rb_request *request)
 		send_self(ux, request);
 	else if (peer->lost)
 		rb_ucx_complete(ux, request, RB_FAIL(RUBATO_ERR_PEER, "%s", peer->reason));
-	else if (request->size_bytes <= RB_UCX_EAGER_MAX &&
+	else if (request->size_bytes <=
+			 (rb_ucx_is_device(request) ? RB_UCX_COPIED_MAX : RB_UCX_EAGER_MAX) &&
 		 peer->credit >= rb_ucx_units(request->size_bytes))
 		send_eager(ux, request);
 	else
@@ -198,7 +208,8 @@ void rb_ucx_post_recv(struct rb_ucx *ux, struct rb_request *receive)
 		rb_ucx_complete(ux, receive,
 				finish_copy(ux, receive, &arrival->base.signature,
 					    send != NULL ? send->buffer : arrival->payload,
-					    arrival->size_bytes));
+					    arrival->size_bytes,
+					    send != NULL && rb_ucx_is_device(send)));
 		if (send != NULL)
 			rb_ucx_complete(ux, send, RUBATO_OK);
 		arrival_end(ux, rank, arrival);
@@ -241,7 +252,7 @@ void rb_ucx_deliver(struct rb_ucx *ux, const struct rb_ucx_head *head, const voi
 		return;
 	}
 	rb_ucx_complete(ux, receive,
-			finish_copy(ux, receive, &head->signature, data, head->size_bytes));
+			finish_copy(ux, receive, &head->signature, data, head->size_bytes, false));
 	ux->peers[head->sender].owed += cost;
 }
 
@@ -249,6 +260,9 @@ static void left(struct rb_ucx *ux, uint32_t rank)
 {
 	char reason[sizeof(ux->peers[rank].reason)];
 
+	ux->peers[rank].bye_waits = ux->peers[rank].landings > 0;
+	if (ux->peers[rank].bye_waits)
+		return;
 	rb_ucx_tell(ux, rank, RB_UCX_BYE_SEEN, RB_UCX_NO_TAG, 0, 0);
 	ux->peers[rank].left = true;
 	ux->peers[rank].welcomed = true; /* It was quick: connected, done and gone before us. */
@@ -321,6 +335,12 @@ static void dispatch(struct rb_ucx *ux, const struct rb_ucx_head *head, const vo
 	rb_ucx_wrong(ux, rank, "a message of an unknown kind");
 }
 
+void rb_ucx_heard(struct rb_ucx *ux, const struct rb_ucx_head *head, void *data, size_t data_bytes)
+{
+	dispatch(ux, head, data, data_bytes);
+	repay(ux, head->sender);
+}
+
 ucs_status_t rb_ucx_arrived(void *arg, const void *header, size_t header_bytes, void *data,
 			    size_t data_bytes, const ucp_am_recv_param_t *param)
 {
@@ -328,9 +348,7 @@ ucs_status_t rb_ucx_arrived(void *arg, const void *header, size_t header_bytes, 
 	struct rb_ucx_head head = { 0 };
 	struct rb_ucx_peer *peer;
 
-	/* Also drops what was not sent whole: nobody of ours does that. */
-	if (header_bytes < RB_UCX_HEAD_SHORT || header_bytes > sizeof(head) ||
-	    (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
+	if (header_bytes < RB_UCX_HEAD_SHORT || header_bytes > sizeof(head))
 		return UCS_OK;
 	memcpy(&head, header, header_bytes);
 	if (head.version != RB_UCX_VERSION || head.job != ux->job ||
@@ -353,8 +371,9 @@ ucs_status_t rb_ucx_arrived(void *arg, const void *header, size_t header_bytes, 
 		return UCS_OK;
 	}
 	peer->credit += head.credit;
-	dispatch(ux, &head, data, data_bytes);
-	repay(ux, head.sender);
+	if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
+		return rb_ucx_landing_begin(ux, &head, data, data_bytes);
+	rb_ucx_heard(ux, &head, data, data_bytes);
 	return UCS_OK;
 }
 

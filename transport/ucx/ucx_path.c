@@ -79,7 +79,8 @@ void rb_ucx_path(struct rb_endpoint *ep, uint32_t peer, char *text, size_t text_
 	size_t printed_bytes = 0;
 	FILE *memory;
 
-	text[0] = '\0';
+	size_t at = rb_ucx_device_path(ux, text, text_bytes);
+
 	if (ux->peers[peer].ucp == NULL)
 		return;
 	memory = open_memstream(&printed, &printed_bytes);
@@ -87,7 +88,7 @@ void rb_ucx_path(struct rb_endpoint *ep, uint32_t peer, char *text, size_t text_
 		return;
 	ux->api.ucp_ep_print_info(ux->peers[peer].ucp, memory);
 	if (fclose(memory) == 0)
-		(void)rb_ucx_lanes_read(printed, text, text_bytes);
+		(void)rb_ucx_lanes_read(printed, text + at, text_bytes - at);
 	free(printed);
 }
 

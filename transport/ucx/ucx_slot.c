@@ -23,14 +23,18 @@ struct rb_ucx_slot *rb_ucx_slot_take(struct rb_ucx *ux, enum rb_ucx_slot_class s
 	if (slot == NULL)
 		return NULL;
 	slot->ux = ux;
+	slot->room = NULL;
 	slot->slot_class = slot_class;
 	slot->next_made = ux->slots_made;
 	ux->slots_made = slot;
 	return slot;
 }
 
-static void slot_give(struct rb_ucx_slot *slot)
+void rb_ucx_slot_give(struct rb_ucx_slot *slot)
 {
+	if (slot->room != NULL)
+		rb_ucx_room_give(slot->ux, slot->room);
+	slot->room = NULL;
 	slot->next = slot->ux->slots[slot->slot_class];
 	slot->ux->slots[slot->slot_class] = slot;
 }
@@ -57,7 +61,7 @@ static void slot_sent(void *ucp_request, ucs_status_t status, void *arg)
 	ux->api.ucp_request_free(ucp_request);
 	peer->out--;
 	ux->base.leaving -= !peer->lost;
-	slot_give(slot);
+	rb_ucx_slot_give(slot);
 	if (status != UCS_OK && !peer->lost)
 		rb_ucx_lose_by_status(ux, peer_rank, status);
 	if (flight == 0)
@@ -86,8 +90,16 @@ enum rb_ucx_sent rb_ucx_slot_send(struct rb_ucx_slot *slot, size_t payload_bytes
 		.user_data = slot,
 		.memory_type = UCS_MEMORY_TYPE_HOST,
 	};
+	const void *bytes = slot->payload;
 	ucs_status_ptr_t sent;
 
+	if (slot->room != NULL) { /* The receiver says where on its side they go. */
+		bytes = slot->room->memory;
+		param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+		param.flags = UCP_AM_SEND_FLAG_RNDV;
+		param.memory_type = UCS_MEMORY_TYPE_CUDA;
+		param.memh = slot->room->registered;
+	}
 	slot->head.job = ux->job;
 	slot->head.sender = ux->base.rank;
 	slot->head.version = RB_UCX_VERSION;
@@ -96,16 +108,20 @@ enum rb_ucx_sent rb_ucx_slot_send(struct rb_ucx_slot *slot, size_t payload_bytes
 	ux->handed++;
 	ux->base.leaving += !ux->unflushed;
 	ux->unflushed = true;
-	sent = ux->api.ucp_am_send_nbx(peer->ucp, RB_UCX_AM_ID, &slot->head, head_bytes,
-				       slot->payload, payload_bytes, &param);
+	if (slot->room != NULL)
+		rb_ucx_enter(ux);
+	sent = ux->api.ucp_am_send_nbx(peer->ucp, RB_UCX_AM_ID, &slot->head, head_bytes, bytes,
+				       payload_bytes, &param);
+	if (slot->room != NULL)
+		rb_ucx_leave(ux);
 	if (sent == NULL) {
-		slot_give(slot);
+		rb_ucx_slot_give(slot);
 		return RB_UCX_SENT;
 	}
 	if (UCS_PTR_IS_ERR(sent)) {
 		uint32_t lost = slot->peer;
 
-		slot_give(slot);
+		rb_ucx_slot_give(slot);
 		rb_ucx_lose_by_status(ux, lost, UCS_PTR_STATUS(sent));
 		return RB_UCX_LOST;
 	}
