@@ -32,6 +32,8 @@ class Bundle(unittest.TestCase):
             for name in ("libucp.so", "libibverbs.so", "libsodium.so", "libcheck_pic.a", "check.pc",
                          "ucx.pc", "libibverbs.pc"):
                 self.assertTrue(list(libraries.rglob(name)), name)
+            ucx = there / "packages" / "ucx" / "lib" / "ucx" / "libuct_cuda.so.0"
+            self.assertNotEqual(ucx.exists(), "without a UCX" in done.stderr, done.stderr)
             commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True,
                                     check=True).stdout
             self.assertEqual((there / "rubato" / "COMMIT").read_bytes(), commit)
