@@ -11,13 +11,12 @@
 #include "rubato_cuda.h"
 #include "runtime/comm.h"
 #include "tests/check_main.h"
-#include "tests/cuda/app.h"
+#include "tests/cuda/fake/exchanges.h"
 #include "tests/expect.h"
 #include "tests/runtime/local.h"
 
 #define RANKS 3u
 #define WORDS 100003u
-#define AWAY 52u /* Bytes: no page begins where a buffer does. */
 
 static struct cuda_app app;
 
@@ -71,119 +70,17 @@ static rubato_status ranks_run(local_main body, void *arg, bool first_only)
 	return local_run(RANKS, transports, entered, &job, status);
 }
 
-/* ---- Values ---- */
-
-struct buffers { /* On the device, or on the host. */
-	bool device;
-	uint8_t *in_room, *out_room;
-	uint32_t *host, *in, *out;
-};
-
-static uint32_t word(uint32_t rank, uint32_t i, uint32_t round)
-{
-	return i * (rank + 3) + round * 1000003 + rank;
-}
-
-static rubato_status buffers_make(struct buffers *b, bool device)
-{
-	size_t bytes = RANKS * WORDS * 4 + AWAY;
-
-	*b = (struct buffers) { .device = device, .host = malloc(bytes) };
-	EXPECT(b->host != NULL);
-	b->in_room = device ? cuda_app_alloc(&app, bytes) : malloc(bytes);
-	b->out_room = device ? cuda_app_alloc(&app, bytes) : malloc(bytes);
-	b->in = (uint32_t *)(void *)(b->in_room + AWAY);
-	b->out = (uint32_t *)(void *)(b->out_room + AWAY);
-	return RUBATO_OK;
-}
-
-static void buffers_free(struct buffers *b)
-{
-	free(b->host);
-	if (!b->device) {
-		free(b->in_room);
-		free(b->out_room);
-		return;
-	}
-	cuda_app_free(&app, b->in_room);
-	cuda_app_free(&app, b->out_room);
-}
-
-static void move(const struct buffers *b, void *to, const void *from, size_t bytes)
-{
-	if (b->device)
-		cuda_app_copy(&app, to, from, bytes);
-	else
-		memcpy(to, from, bytes);
-}
-
-static rubato_status allreduce_try(rubato_comm *comm, const struct buffers *b, uint32_t count,
-				   uint32_t round)
-{
-	uint32_t rank = rubato_rank(comm);
-
-	for (uint32_t i = 0; i < count; i++)
-		b->host[i] = word(rank, i, round);
-	move(b, b->in, b->host, count * 4);
-	RB_TRY(rubato_allreduce(comm, b->in, b->out, count, RUBATO_UINT32, RUBATO_SUM));
-	move(b, b->host, b->out, count * 4);
-	for (uint32_t i = 0; i < count; i++)
-		EXPECT(b->host[i] == word(0, i, round) + word(1, i, round) + word(2, i, round));
-	return RUBATO_OK;
-}
-
-static rubato_status allgather_try(rubato_comm *comm, const struct buffers *b, uint32_t count,
-				   uint32_t round)
-{
-	for (uint32_t i = 0; i < count; i++)
-		b->host[i] = word(rubato_rank(comm), i, round);
-	move(b, b->in, b->host, count * 4);
-	RB_TRY(rubato_allgather(comm, b->in, b->out, count, RUBATO_UINT32));
-	move(b, b->host, b->out, RANKS * count * 4);
-	for (uint32_t r = 0; r < RANKS; r++)
-		for (uint32_t i = 0; i < count; i++)
-			EXPECT(b->host[r * count + i] == word(r, i, round));
-	return RUBATO_OK;
-}
-
-/* By messages and by puts, long and short. */
-static rubato_status all_try(rubato_comm *comm, const struct buffers *b, uint32_t times)
-{
-	static const char *const algorithms[][2] = { { "ring", "ring" },
-						     { "two_shot_put", "flat_put" },
-						     { "two_shot", "ring_put" } };
-
-	for (uint32_t round = 0; round < times; round++)
-		for (uint32_t a = 0; a < 3; a++) {
-			RB_TRY(rubato_set_algorithm(comm, "allreduce", algorithms[a][0]));
-			RB_TRY(rubato_set_algorithm(comm, "allgather", algorithms[a][1]));
-			RB_TRY(allreduce_try(comm, b, WORDS, 10 * round + a));
-			RB_TRY(allgather_try(comm, b, WORDS, 10 * round + a + 3));
-			RB_TRY(allreduce_try(comm, b, 1001, 10 * round + a));
-		}
-	return RUBATO_OK;
-}
-
 /* ---- Which way they go ---- */
-
-static rubato_status path_has(rubato_comm *comm, const char *words)
-{
-	rubato_peer peer = { .size_bytes = sizeof(peer) };
-
-	RB_TRY(rubato_get_peer(comm, (rubato_rank(comm) + 1) % RANKS, &peer));
-	EXPECT(strstr(peer.path, words) != NULL);
-	return RUBATO_OK;
-}
 
 /* Long ones alone, which are not copied for the sake of a latency: nothing passes the host. */
 static rubato_status direct_main(rubato_comm *comm, void *arg)
 {
 	struct fake_cuda_counts before, after;
-	struct buffers b;
+	struct exchange_buffers b;
 
 	(void)arg;
-	RB_TRY(buffers_make(&b, true));
-	RB_TRY(path_has(comm, "device memory by dma-buf"));
+	RB_TRY(exchange_buffers_make(&app, true, RANKS, WORDS, &b));
+	RB_TRY(exchange_path_has(comm, "device memory by dma-buf"));
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
 	RB_TRY(rubato_set_algorithm(comm, "allgather", "ring_put"));
 	RB_TRY(rubato_barrier(comm));
@@ -198,8 +95,8 @@ static rubato_status direct_main(rubato_comm *comm, void *arg)
 	EXPECT(after.host_copies == before.host_copies);
 	EXPECT(after.exported - before.exported >= RANKS * 8);
 	RB_TRY(rubato_barrier(comm));
-	RB_TRY(all_try(comm, &b, 2));
-	buffers_free(&b);
+	RB_TRY(exchange_all(comm, &b, 2));
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
@@ -218,24 +115,24 @@ static rubato_status once_main(rubato_comm *comm, void *arg)
 {
 	static const char *const algorithms[] = { "ring", "two_shot" };
 	uint64_t exported[2];
-	struct buffers b;
+	struct exchange_buffers b;
 
 	(void)arg;
-	RB_TRY(buffers_make(&b, true));
-	RB_TRY(rubato_register(comm, b.in_room, RANKS * WORDS * 4 + AWAY));
-	RB_TRY(rubato_register(comm, b.out_room, RANKS * WORDS * 4 + AWAY));
+	RB_TRY(exchange_buffers_make(&app, true, RANKS, WORDS, &b));
+	RB_TRY(rubato_register(comm, b.in_room, RANKS * WORDS * 4 + EXCHANGE_AWAY));
+	RB_TRY(rubato_register(comm, b.out_room, RANKS * WORDS * 4 + EXCHANGE_AWAY));
 	for (uint32_t a = 0; a < 2; a++) {
 		RB_TRY(rubato_set_algorithm(comm, "allreduce", algorithms[a]));
 		for (uint32_t longer = 1; longer <= RANKS; longer += RANKS - 1) {
 			RB_TRY(rubato_barrier(comm));
 			exported[0] = app.fake_counts().exported;
 			RB_TRY(rubato_barrier(comm));
-			RB_TRY(allreduce_try(comm, &b, longer * WORDS, 1));
+			RB_TRY(exchange_allreduce(comm, &b, longer * WORDS, 1));
 			RB_TRY(rubato_barrier(comm));
 			exported[1] = app.fake_counts().exported;
 			RB_TRY(rubato_barrier(comm));
 			for (uint32_t i = 0; i < 4; i++)
-				RB_TRY(allreduce_try(comm, &b, longer * WORDS, i));
+				RB_TRY(exchange_allreduce(comm, &b, longer * WORDS, i));
 			RB_TRY(rubato_barrier(comm));
 			EXPECT(a > 0 || exported[1] - exported[0] >= RANKS);
 			EXPECT(app.fake_counts().exported == exported[1]);
@@ -244,7 +141,7 @@ static rubato_status once_main(rubato_comm *comm, void *arg)
 	}
 	RB_TRY(rubato_unregister(comm, b.in_room));
 	RB_TRY(rubato_unregister(comm, b.out_room));
-	buffers_free(&b);
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
@@ -269,7 +166,7 @@ static rubato_status partial_main(rubato_comm *comm, void *arg)
 	RB_TRY(rubato_cuda_partial_create(comm, WORDS, RUBATO_UINT32, RUBATO_SUM, &options, &p));
 	for (uint32_t step = 0; step < STEPS; step++) {
 		for (uint32_t i = 0; i < WORDS; i++)
-			host[i] = word(rank, i, step);
+			host[i] = exchange_word(rank, i, step);
 		cuda_app_copy(&app, there, host, WORDS * 4);
 		RB_TRY(rubato_barrier(comm));
 		before = app.fake_counts();
@@ -284,7 +181,8 @@ static rubato_status partial_main(rubato_comm *comm, void *arg)
 		EXPECT(step == 0 || after.exported == before.exported);
 		cuda_app_copy(&app, host, there, WORDS * 4);
 		for (uint32_t i = 0; i < WORDS; i++)
-			EXPECT(host[i] == word(0, i, step) + word(1, i, step) + word(2, i, step));
+			EXPECT(host[i] == exchange_word(0, i, step) + exchange_word(1, i, step) +
+						  exchange_word(2, i, step));
 	}
 	RB_TRY(rubato_partial_free(p));
 	free(host);
@@ -323,11 +221,12 @@ END_TEST
 
 static rubato_status values_main(rubato_comm *comm, void *arg)
 {
-	struct buffers b;
+	struct exchange_buffers b;
 
-	RB_TRY(buffers_make(&b, arg == NULL || rubato_rank(comm) == 0));
-	RB_TRY(all_try(comm, &b, 2));
-	buffers_free(&b);
+	RB_TRY(exchange_buffers_make(&app, arg == NULL || rubato_rank(comm) == 0, RANKS, WORDS,
+				     &b));
+	RB_TRY(exchange_all(comm, &b, 2));
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
@@ -360,7 +259,7 @@ END_TEST
 static rubato_status staged_main(rubato_comm *comm, void *arg)
 {
 	(void)arg;
-	RB_TRY(path_has(comm, "device memory through the host's"));
+	RB_TRY(exchange_path_has(comm, "device memory through the host's"));
 	return values_main(comm, NULL);
 }
 
@@ -379,16 +278,16 @@ END_TEST
 static rubato_status refused_main(rubato_comm *comm, void *arg)
 {
 	const struct fake_cuda_control *control = arg;
-	struct buffers b;
+	struct exchange_buffers b;
 
-	RB_TRY(buffers_make(&b, true));
+	RB_TRY(exchange_buffers_make(&app, true, RANKS, WORDS, &b));
 	RB_TRY(rubato_barrier(comm));
 	if (rubato_rank(comm) == 0)
 		app.fake_control(control);
 	RB_TRY(rubato_barrier(comm));
-	RB_TRY(all_try(comm, &b, 2));
-	RB_TRY(path_has(comm, "device memory through the host's"));
-	buffers_free(&b);
+	RB_TRY(exchange_all(comm, &b, 2));
+	RB_TRY(exchange_path_has(comm, "device memory through the host's"));
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
@@ -423,9 +322,9 @@ static rubato_status failing_main(rubato_comm *comm, void *arg)
 {
 	const struct fake_cuda_control *control = arg;
 	rubato_status err = RUBATO_OK;
-	struct buffers b;
+	struct exchange_buffers b;
 
-	RB_TRY(buffers_make(&b, true));
+	RB_TRY(exchange_buffers_make(&app, true, RANKS, WORDS, &b));
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
 	RB_TRY(rubato_barrier(comm));
 	if (rubato_rank(comm) == 0)

@@ -13,7 +13,7 @@
 #include "rubato_cuda.h"
 #include "runtime/comm.h"
 #include "tests/check_main.h"
-#include "tests/cuda/app.h"
+#include "tests/cuda/fake/exchanges.h"
 #include "tests/cuda/fake/processes.h"
 #include "tests/expect.h"
 #include "tests/runtime/local.h"
@@ -21,8 +21,7 @@
 
 #define RANKS 3u
 #define WORDS                                                                                      \
-	360003u  /* Of a third, and of chunks of that, no piece is so short that it is copied. */
-#define AWAY 52u /* Bytes: no page begins where a buffer does. */
+	360003u /* Of a third, and of chunks of that, no piece is so short that it is copied. */
 
 static struct cuda_app app;
 
@@ -37,125 +36,17 @@ static rubato_status ranks_run(local_main body, void *arg)
 	return cuda_app_ranks(&app, "ucx", RANKS, body, arg);
 }
 
-/* ---- Values ---- */
-
-struct buffers { /* On the device, or on the host. */
-	struct cuda_app *app;
-	bool device;
-	uint8_t *in_room, *out_room;
-	uint32_t *host, *in, *out;
-};
-
-static uint32_t word(uint32_t rank, uint32_t i, uint32_t round)
-{
-	return i * (rank + 3) + round * 1000003 + rank;
-}
-
-static rubato_status buffers_make(struct cuda_app *of, struct buffers *b, bool device)
-{
-	size_t bytes = RANKS * WORDS * 4 + AWAY;
-
-	*b = (struct buffers) { .app = of, .device = device, .host = malloc(bytes) };
-	EXPECT(b->host != NULL);
-	b->in_room = device ? cuda_app_alloc(of, bytes) : malloc(bytes);
-	b->out_room = device ? cuda_app_alloc(of, bytes) : malloc(bytes);
-	b->in = (uint32_t *)(void *)(b->in_room + AWAY);
-	b->out = (uint32_t *)(void *)(b->out_room + AWAY);
-	return RUBATO_OK;
-}
-
-static void buffers_free(struct buffers *b)
-{
-	free(b->host);
-	if (!b->device) {
-		free(b->in_room);
-		free(b->out_room);
-		return;
-	}
-	cuda_app_free(b->app, b->in_room);
-	cuda_app_free(b->app, b->out_room);
-}
-
-static void move(const struct buffers *b, void *to, const void *from, size_t bytes)
-{
-	if (b->device)
-		cuda_app_copy(b->app, to, from, bytes);
-	else
-		memcpy(to, from, bytes);
-}
-
-static rubato_status allreduce_try(rubato_comm *comm, const struct buffers *b, uint32_t count,
-				   uint32_t round)
-{
-	uint32_t rank = rubato_rank(comm), ranks = rubato_size(comm);
-
-	for (uint32_t i = 0; i < count; i++)
-		b->host[i] = word(rank, i, round);
-	move(b, b->in, b->host, count * 4);
-	RB_TRY(rubato_allreduce(comm, b->in, b->out, count, RUBATO_UINT32, RUBATO_SUM));
-	move(b, b->host, b->out, count * 4);
-	for (uint32_t i = 0; i < count; i++) {
-		uint32_t sum = 0;
-
-		for (uint32_t r = 0; r < ranks; r++)
-			sum += word(r, i, round);
-		EXPECT(b->host[i] == sum);
-	}
-	return RUBATO_OK;
-}
-
-static rubato_status allgather_try(rubato_comm *comm, const struct buffers *b, uint32_t count,
-				   uint32_t round)
-{
-	for (uint32_t i = 0; i < count; i++)
-		b->host[i] = word(rubato_rank(comm), i, round);
-	move(b, b->in, b->host, count * 4);
-	RB_TRY(rubato_allgather(comm, b->in, b->out, count, RUBATO_UINT32));
-	move(b, b->host, b->out, rubato_size(comm) * count * 4);
-	for (uint32_t r = 0; r < rubato_size(comm); r++)
-		for (uint32_t i = 0; i < count; i++)
-			EXPECT(b->host[r * count + i] == word(r, i, round));
-	return RUBATO_OK;
-}
-
-/* By messages and by puts, long and short. */
-static rubato_status all_try(rubato_comm *comm, const struct buffers *b)
-{
-	static const char *const algorithms[][2] = { { "ring", "ring" },
-						     { "two_shot_put", "flat_put" },
-						     { "two_shot", "ring_put" } };
-
-	for (uint32_t a = 0; a < 3; a++) {
-		RB_TRY(rubato_set_algorithm(comm, "allreduce", algorithms[a][0]));
-		RB_TRY(rubato_set_algorithm(comm, "allgather", algorithms[a][1]));
-		RB_TRY(allreduce_try(comm, b, WORDS, a));
-		RB_TRY(allgather_try(comm, b, WORDS, a + 3));
-		RB_TRY(allreduce_try(comm, b, 1001, a));
-	}
-	return RUBATO_OK;
-}
-
-static rubato_status path_has(rubato_comm *comm, const char *words)
-{
-	rubato_peer peer = { .size_bytes = sizeof(peer) };
-
-	RB_TRY(rubato_get_peer(comm, (rubato_rank(comm) + 1) % rubato_size(comm), &peer));
-	if (strstr(peer.path, words) == NULL)
-		return RB_FAIL(RUBATO_ERR_INTERNAL, "the path is '%s'", peer.path);
-	return RUBATO_OK;
-}
-
 /* ---- Which way they go ---- */
 
 /* Long ones alone, which are not copied for the sake of a latency: UCX copies, we do not. */
 static rubato_status direct_main(rubato_comm *comm, void *arg)
 {
 	struct fake_cuda_counts before, after;
-	struct buffers b;
+	struct exchange_buffers b;
 
 	(void)arg;
-	RB_TRY(path_has(comm, "device memory by UCX"));
-	RB_TRY(buffers_make(&app, &b, true));
+	RB_TRY(exchange_path_has(comm, "device memory by UCX"));
+	RB_TRY(exchange_buffers_make(&app, true, RANKS, WORDS, &b));
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
 	RB_TRY(rubato_set_algorithm(comm, "allgather", "ring_put"));
 	RB_TRY(rubato_barrier(comm));
@@ -170,8 +61,8 @@ static rubato_status direct_main(rubato_comm *comm, void *arg)
 	EXPECT(after.host_copies == before.host_copies);
 	EXPECT(after.foreign_bytes - before.foreign_bytes >= UINT64_C(2) * RANKS * WORDS * 4);
 	RB_TRY(rubato_barrier(comm));
-	RB_TRY(all_try(comm, &b));
-	buffers_free(&b);
+	RB_TRY(exchange_all(comm, &b, 1));
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
@@ -185,12 +76,12 @@ END_TEST
 
 static rubato_status values_main(rubato_comm *comm, void *arg)
 {
-	struct buffers b;
+	struct exchange_buffers b;
 
 	(void)arg;
-	RB_TRY(buffers_make(&app, &b, rubato_rank(comm) == 0));
-	RB_TRY(all_try(comm, &b));
-	buffers_free(&b);
+	RB_TRY(exchange_buffers_make(&app, rubato_rank(comm) == 0, RANKS, WORDS, &b));
+	RB_TRY(exchange_all(comm, &b, 1));
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
@@ -210,20 +101,20 @@ static rubato_status partial_main(rubato_comm *comm, void *arg)
 	rubato_partial_options options = RUBATO_PARTIAL_OPTIONS_INIT;
 	uint32_t rank = rubato_rank(comm);
 	struct fake_cuda_counts before, after;
-	struct buffers b;
+	struct exchange_buffers b;
 	rubato_partial *p;
 	bool some;
 
 	(void)arg;
-	RB_TRY(buffers_make(&app, &b, true));
+	RB_TRY(exchange_buffers_make(&app, true, RANKS, WORDS, &b));
 	options.policy = RUBATO_POLICY_QUORUM;
 	options.quorum = RANKS;
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
 	RB_TRY(rubato_cuda_partial_create(comm, WORDS, RUBATO_UINT32, RUBATO_SUM, &options, &p));
 	for (uint32_t step = 0; step < STEPS; step++) {
 		for (uint32_t i = 0; i < WORDS; i++)
-			b.host[i] = word(rank, i, step);
-		move(&b, b.in, b.host, WORDS * 4);
+			b.host[i] = exchange_word(rank, i, step);
+		exchange_move(&b, b.in, b.host, WORDS * 4);
 		RB_TRY(rubato_barrier(comm));
 		before = app.fake_counts();
 		RB_TRY(rubato_barrier(comm));
@@ -234,12 +125,13 @@ static rubato_status partial_main(rubato_comm *comm, void *arg)
 		RB_TRY(rubato_barrier(comm));
 		EXPECT(some && after.host_copies == before.host_copies);
 		EXPECT(after.foreign_copies > before.foreign_copies);
-		move(&b, b.host, b.in, WORDS * 4);
+		exchange_move(&b, b.host, b.in, WORDS * 4);
 		for (uint32_t i = 0; i < WORDS; i++)
-			EXPECT(b.host[i] == word(0, i, step) + word(1, i, step) + word(2, i, step));
+			EXPECT(b.host[i] == exchange_word(0, i, step) + exchange_word(1, i, step) +
+						    exchange_word(2, i, step));
 	}
 	RB_TRY(rubato_partial_free(p));
-	buffers_free(&b);
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
@@ -255,15 +147,15 @@ END_TEST
 
 static rubato_status process_body(struct cuda_app *of, rubato_comm *comm, void *arg)
 {
-	struct buffers b;
+	struct exchange_buffers b;
 
 	(void)arg;
-	RB_TRY(path_has(comm, "device memory by UCX"));
-	RB_TRY(buffers_make(of, &b, true));
-	RB_TRY(all_try(comm, &b));
+	RB_TRY(exchange_path_has(comm, "device memory by UCX"));
+	RB_TRY(exchange_buffers_make(of, true, RANKS, WORDS, &b));
+	RB_TRY(exchange_all(comm, &b, 1));
 	RB_TRY(rubato_barrier(comm));
 	EXPECT(of->fake_counts().foreign_copies > 0);
-	buffers_free(&b);
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
@@ -283,10 +175,10 @@ END_TEST
 static rubato_status death_body(struct cuda_app *of, rubato_comm *comm, void *arg)
 {
 	rubato_status err = RUBATO_OK;
-	struct buffers b;
+	struct exchange_buffers b;
 
 	(void)arg;
-	RB_TRY(buffers_make(of, &b, true));
+	RB_TRY(exchange_buffers_make(of, true, RANKS, WORDS, &b));
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
 	for (uint32_t i = 0; i < 1000 && err == RUBATO_OK; i++) {
 		if (i == 5 && rubato_rank(comm) == RANKS - 1)
@@ -315,9 +207,9 @@ static rubato_status failing_main(rubato_comm *comm, void *arg)
 {
 	const struct fake_cuda_control *control = arg;
 	rubato_status err = RUBATO_OK;
-	struct buffers b;
+	struct exchange_buffers b;
 
-	RB_TRY(buffers_make(&app, &b, true));
+	RB_TRY(exchange_buffers_make(&app, true, RANKS, WORDS, &b));
 	RB_TRY(rubato_set_algorithm(comm, "allreduce", "ring"));
 	RB_TRY(rubato_barrier(comm));
 	if (rubato_rank(comm) == 0)
@@ -366,17 +258,17 @@ END_TEST
 static rubato_status streams_main(rubato_comm *comm, void *arg)
 {
 	CUstream stream = cuda_app_stream(&app);
-	struct buffers b;
+	struct exchange_buffers b;
 	rubato_op *op;
 
 	(void)arg;
-	RB_TRY(buffers_make(&app, &b, true));
+	RB_TRY(exchange_buffers_make(&app, true, RANKS, WORDS, &b));
 	RB_TRY(rubato_op_allreduce(comm, b.in, b.out, WORDS, RUBATO_UINT32, RUBATO_SUM, &op));
 	EXPECT(rubato_cuda_start(op, stream) == RUBATO_ERR_UNSUPPORTED);
 	EXPECT(strstr(rubato_error_text(), "RUBATO_UCX_DEVICE") != NULL);
 	rubato_op_free(op);
 	CUDA_APP(&app, cuStreamDestroy, stream);
-	buffers_free(&b);
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
@@ -390,13 +282,13 @@ END_TEST
 
 static rubato_status staged_main(rubato_comm *comm, void *arg)
 {
-	struct buffers b;
+	struct exchange_buffers b;
 
 	(void)arg;
-	RB_TRY(path_has(comm, "device memory through the host's"));
-	RB_TRY(buffers_make(&app, &b, true));
-	RB_TRY(all_try(comm, &b));
-	buffers_free(&b);
+	RB_TRY(exchange_path_has(comm, "device memory through the host's"));
+	RB_TRY(exchange_buffers_make(&app, true, RANKS, WORDS, &b));
+	RB_TRY(exchange_all(comm, &b, 1));
+	exchange_buffers_free(&b);
 	return RUBATO_OK;
 }
 
