@@ -2,7 +2,6 @@
 #include "base/copy.h"
 
 #include <string.h>
-#include <unistd.h>
 
 static void copy_plain(void *to, const void *from, size_t size_bytes)
 {

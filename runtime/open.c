@@ -756,6 +756,18 @@ static void waiting_find(struct opening *o)
 						  o->comm->config->spin.number);
 }
 
+/* Files tell it: a child does not read them again. */
+static void past_find(struct opening *o)
+{
+	struct rb_setup *origin = &o->comm->origin;
+
+	if (!origin->cache_known)
+		rb_shared_cache_of(rb_cpu_here(), &origin->cache);
+	origin->cache_known = true;
+	o->comm->engine.past_bytes =
+		rb_past_bytes(&origin->cache, o->comm->choices.facts.host_ranks);
+}
+
 /* Ranks that sleep may be left on one core, and those that yield be more on one than on others. */
 static void sharing_open(struct opening *o)
 {
@@ -812,10 +824,7 @@ static rubato_status open_steps(struct opening *o)
 		if (comm->engine.endpoints[0]->ops->work != NULL)
 			rb_executor_host_time(comm->engine.executor, comm->engine.endpoints[0]);
 	} else {
-		struct rb_shared_cache cache;
-
-		rb_shared_cache_of(rb_cpu_here(), &cache);
-		comm->engine.past_bytes = rb_past_bytes(&cache, comm->choices.facts.host_ranks);
+		past_find(o);
 		waiting_find(o);
 		if (comm->config->spread.number != 0)
 			sharing_open(o);

@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "runtime/startup/bootstrap.h"
+#include "runtime/startup/topology.h"
 #include "transport/transport.h"
 
 /* Of links from each node to the next. */
@@ -33,7 +34,9 @@ struct rb_setup {
 	bool profiled; /* Of these is what a profile says (RUBATO_PROFILE), */
 	/* and what was measured when this, or a parent, was made: of links, of nodes. */
 	bool measured, node_measured;
-	uint64_t wake_ns;   /* Of waiting, likewise: runtime/engine/waiting.h. */
+	uint64_t wake_ns;             /* Of waiting, likewise: runtime/engine/waiting.h. */
+	struct rb_shared_cache cache; /* Of this machine, once it is known; a parent's. */
+	bool cache_known;
 	bool devices_known; /* A parent's: */
 	int cuda;           /* RB_CUDA_OFF, RB_CUDA_AUTO, or the number of the CUDA device. */
 	void *backend;      /* rb_transport_options.backend: the simulator's cluster. */

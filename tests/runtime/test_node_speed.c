@@ -7,6 +7,7 @@
 #include "runtime/startup/topology.h"
 
 #include "tests/check_main.h"
+#include "tests/expect.h"
 #include "tests/runtime/local.h"
 
 #define RANKS 4
@@ -89,10 +90,12 @@ static rubato_status splits_main(rubato_comm *comm, void *arg)
 	uint32_t *before = arg;
 
 	before[rubato_rank(comm)] = atomic_load(&allocated);
+	comm->origin.cache = (struct rb_shared_cache) { 3 << 20, 1, 1 };
 	for (uint32_t i = 0; i < 20; i++) {
 		rubato_comm *child;
 
 		RB_TRY(rubato_split(comm, 0, 0, &child));
+		EXPECT(child->engine.past_bytes == rb_past_bytes(&comm->origin.cache, 2));
 		RB_TRY(rubato_finalize(child));
 	}
 	return RUBATO_OK;
