@@ -531,6 +531,9 @@ static rubato_status options_set(const struct rb_ucx *ux, ucp_config_t *config,
 		/* It takes no device's memory where the CUDA runtime is not watched; and what UCX
 		 * registers here is ours. */
 		{ "RCACHE_ENABLE", ux->device_wanted && is_of_1_17(ux) ? "n" : NULL, false },
+		/* Else a sender maps what its peer may have freed: 1.22.0 does not look whether it
+		 * could. */
+		{ "RNDV_PIPELINE_SHM_ENABLE", ux->device_wanted ? "n" : NULL, false },
 		/* Else a flush waits for the peers' answers, which may compute. */
 		{ "FLUSH_WORKER_EPS", "n", false },
 		/* posix leaves a file behind when its process is killed while making it. */

@@ -470,8 +470,8 @@ void rb_ucx_room_give(struct rb_ucx *ux, struct rb_ucx_room *room);
 /* A piece whose bytes are still at its sender. What is returned is what the callback returns. */
 ucs_status_t rb_ucx_landing_begin(struct rb_ucx *ux, const struct rb_ucx_head *head, void *data,
 				  size_t data_bytes);
-/* Before the worker goes. */
-void rb_ucx_device_settle(struct rb_ucx *ux);
+/* Before the worker goes. False: it may not go, the device does not end what it was given. */
+bool rb_ucx_device_settle(struct rb_ucx *ux);
 /* When the worker is gone, and before the context is. */
 void rb_ucx_device_close(struct rb_ucx *ux);
 /* "device memory by UCX; ", or why not, or nothing; how long it is. */

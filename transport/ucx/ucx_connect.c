@@ -555,7 +555,11 @@ void rb_ucx_close(struct rb_endpoint *ep, bool abort, uint64_t deadline_ns)
 		rb_ucx_region_drop(ep, &ux->regions->base);
 	if (ux->epoll_fd >= 0)
 		(void)close(ux->epoll_fd);
-	rb_ucx_device_settle(ux);
+	if (!rb_ucx_device_settle(ux)) {
+		RB_LOG(RB_LOG_WARN,
+		       "ucx: the device does not end its copies: UCX's worker stays as it is");
+		return;
+	}
 	rb_ucx_enter(ux);
 	if (ux->worker != NULL)
 		ux->api.ucp_worker_destroy(ux->worker);

@@ -19,8 +19,9 @@
 #include "base/log.h"
 #include "transport/ucx/ucx.h"
 
-#define SETTLE_NS 50000000u /* Guess: copies of pieces take microseconds. */
-#define SETTLE_ROUNDS 100u
+/* Guesses: pieces take microseconds; what the device was given may have to await others' work. */
+#define PIECES_NS 50000000u
+#define COPIES_NS 2000000000u
 
 struct rb_ucx_landing {
 	struct rb_ucx_landing *next, *previous;
@@ -291,24 +292,43 @@ static bool has_pieces(const struct rb_ucx *ux)
 	return has;
 }
 
+/* The device is through with what it was given when some of its memory has been freed. */
+static bool device_sync(struct rb_ucx *ux)
+{
+	struct rb_ucx_room *room;
+
+	if (rb_ucx_room_take(ux, &room) != RUBATO_OK)
+		return false;
+	room_unmap(ux, room);
+	return true;
+}
+
 /*
  * What is not fetched goes with the worker, and with it UCX's own memory, which the device may
- * still copy to, and events that it has not looked at, which 1.22.0 does not stand. So it goes on
- * for a while, until nothing moves; the device is through with its copies when some of its memory
- * has been freed; and UCX looks at them once more.
+ * still copy to, and events of copies that UCX has not looked at: 1.22.0 then reads what it has
+ * freed. So nothing is under way when it goes: all copies are done, and UCX, asked after that, has
+ * nothing to go on with, which could have begun another one.
  */
-void rb_ucx_device_settle(struct rb_ucx *ux)
+bool rb_ucx_device_settle(struct rb_ucx *ux)
 {
-	uint64_t until_ns = rb_clock_ns() + SETTLE_NS;
+	uint64_t until_ns = rb_clock_ns() + PIECES_NS;
 
 	if (ux->spare == NULL)
-		return;
+		return true;
 	while (has_pieces(ux) && rb_clock_ns() < until_ns)
 		(void)rb_ucx_progress(ux);
-	room_unmap(ux, ux->spare);
+	rb_ucx_room_give(ux, ux->spare);
 	ux->spare = NULL;
-	for (uint32_t quiet = 0; quiet < SETTLE_ROUNDS && rb_clock_ns() < until_ns + SETTLE_NS;)
-		quiet = rb_ucx_progress(ux) != 0 ? 0 : quiet + 1;
+	until_ns = rb_clock_ns() + COPIES_NS;
+	do {
+		while (rb_ucx_progress(ux) != 0 && rb_clock_ns() < until_ns)
+			;
+		if (!device_sync(ux))
+			return false;
+		if (rb_ucx_progress(ux) == 0)
+			return true;
+	} while (rb_clock_ns() < until_ns);
+	return false;
 }
 
 void rb_ucx_device_close(struct rb_ucx *ux)

@@ -234,6 +234,7 @@ START_TEST(an_error_of_the_driver_ends_the_call)
 
 	for (uint32_t at = 1; at < 40; at += 13) {
 		struct fake_cuda_control control = { .seed = at,
+						     .delay_us_max = 3000,
 						     .fail_at = at,
 						     .fail_with = CUDA_ERROR_LAUNCH_FAILED };
 		uint64_t before;
