@@ -144,10 +144,9 @@ typedef struct rubato_id {
 /*
  * Joins the job that the environment describes: RUBATO_RANK, RUBATO_SIZE and RUBATO_ROOT
  * (host:port), or else a launcher's variables (docs/start-up.md: torchrun, Open MPI, Slurm, PMI);
- * without any a communicator of one rank. Blocks until all ranks are there, at most
- * the timeout. Errors: ARGUMENT (bad or incomplete variables), TIMEOUT (the text names the ranks
- * that are missing), AUTH (wrong secret), MISMATCH (two ranks with one number, differing sizes),
- * SYSTEM (port in use).
+ * without any a communicator of one rank. Blocks until all ranks are there, at most the timeout.
+ * Errors: ARGUMENT (bad or incomplete variables), TIMEOUT (the text names who is missing), AUTH
+ * (wrong secret), MISMATCH (two ranks with one number, differing sizes), SYSTEM (port in use).
  */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_init(rubato_comm **comm,
 						      const rubato_options *options);
@@ -163,10 +162,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_id(rubato_comm **comm, con
 							 uint32_t rank, uint32_t size,
 							 const rubato_options *options);
 
-/*
- * An allgather of the caller's: `in` of every rank, size_bytes each, into `out` by rank, on every
- * rank; blocks. Returns 0, or another number when it failed.
- */
+/* An allgather of the caller's: `in` of every rank, size_bytes each, into `out` by rank, on every
+ * rank; blocks. Returns 0, or another number when it failed. */
 typedef int (*rubato_allgather_function)(void *arg, const void *in, void *out, size_t size_bytes);
 
 /*
@@ -190,10 +187,8 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_init_oob(rubato_comm **comm,
  */
 RUBATO_API rubato_status rubato_finalize(rubato_comm *comm);
 
-/*
- * Not collective, bounded, from any thread: ends every operation of this communicator (CANCELLED)
- * and of its peers (PEER). rubato_finalize must follow its return, and then waits for none.
- */
+/* Not collective, bounded, from any thread: ends every operation of this communicator (CANCELLED)
+ * and of its peers (PEER). rubato_finalize must follow its return, and then waits for none. */
 RUBATO_API rubato_status rubato_abort(rubato_comm *comm);
 
 #define RUBATO_COLOR_NONE UINT32_MAX
@@ -291,10 +286,8 @@ RUBATO_API uint32_t rubato_processor_limit(void);
 
 /* ---- Memory ---- */
 
-/*
- * Memory that this node's other ranks can read and write in place and that networks find
- * registered: collectives on it copy least. Zeroed, 4 KiB aligned. Local (not collective).
- */
+/* Memory that this node's other ranks can read and write in place and that networks find
+ * registered: collectives on it copy least. Zeroed, 4 KiB aligned. Local (not collective). */
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_alloc(rubato_comm *comm, size_t size_bytes,
 						       void **memory);
 /* Errors: ARGUMENT when `memory` is not from rubato_alloc, or an operation in flight works there.
@@ -419,6 +412,13 @@ RUBATO_API RUBATO_NODISCARD rubato_status rubato_send(rubato_comm *comm, const v
 RUBATO_API RUBATO_NODISCARD rubato_status rubato_recv(rubato_comm *comm, void *buffer,
 						      uint64_t count, rubato_type type,
 						      uint32_t peer, uint32_t tag);
+/* Both at once, neither waiting for the other; over when both are. In and out are apart. The error
+ * is the receive's, else the send's; the other may be done. Of ARGUMENT neither is. */
+RUBATO_API RUBATO_NODISCARD rubato_status rubato_sendrecv(rubato_comm *comm, const void *in,
+							  uint64_t send_count, uint32_t to,
+							  uint32_t send_tag, void *out,
+							  uint64_t receive_count, uint32_t from,
+							  uint32_t receive_tag, rubato_type type);
 
 /* ---- Persistent, non-blocking operations ----
  *

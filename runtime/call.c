@@ -301,7 +301,17 @@ static struct rubato_op *message_op(struct rubato_comm *comm)
 	return op;
 }
 
-/* False: an operation must do it, or say what is wrong. */
+/* Whether there is nothing to be said against it; else an operation says what. */
+static bool message_fits(const struct rubato_comm *comm, const struct rb_call *call, bool sending)
+{
+	const void *buffer = sending ? call->in : call->out;
+
+	return comm->engine.poison == RUBATO_OK && (unsigned)call->type < RUBATO_TYPE_COUNT &&
+	       call->root < comm->engine.rank_count && call->count <= MESSAGE_NOW_MAX &&
+	       (buffer != NULL || call->count == 0);
+}
+
+/* One that fits. False: an operation must do it. */
 static bool message_now(struct rubato_comm *comm, const struct rb_call *call, uint32_t tag,
 			bool sending)
 {
@@ -317,10 +327,7 @@ static bool message_now(struct rubato_comm *comm, const struct rb_call *call, ui
 		.size_bytes = (size_t)call->count * rubato_type_bytes(call->type),
 	};
 
-	return comm->engine.poison == RUBATO_OK && (unsigned)call->type < RUBATO_TYPE_COUNT &&
-	       call->root < comm->engine.rank_count && call->count <= MESSAGE_NOW_MAX &&
-	       (message.buffer != NULL || call->count == 0) &&
-	       rb_message_now(comm, &message, tag, sending);
+	return rb_message_now(comm, &message, tag, sending);
 }
 
 /* Who poisons the engine ends it, too. */
@@ -342,23 +349,65 @@ static void send_unlist(struct rubato_op *op)
 		op->next->previous = op->previous;
 }
 
-static rubato_status message_run(struct rubato_op *op)
+/* NULL: no memory. It has not begun; message_put() when it is over. */
+static struct rubato_op *message_take(struct rubato_comm *comm, const struct rb_call *call,
+				      uint32_t tag, bool sending)
 {
-	struct rb_engine *engine = &op->comm->engine;
+	struct rubato_op *op = message_op(comm);
+
+	if (op == NULL)
+		return NULL;
+	call_apply(call, op);
+	op->user_tag = tag;
+	op->sending = sending;
+	op->done = true;
+	return op;
+}
+
+static void message_put(struct rubato_op *op)
+{
+	if (op == NULL)
+		return;
+	op->next = op->comm->messages;
+	op->comm->messages = op;
+}
+
+static rubato_status message_prepare(struct rubato_op *op)
+{
+	RB_TRY(rb_engine_check(&op->comm->engine));
+	return rb_op_prepare(op);
+}
+
+/* Whether it is listed until it is over. */
+static bool message_start(struct rubato_op *op)
+{
 	bool listed;
 
-	op->done = true;
-	RB_TRY(rb_engine_check(engine));
-	RB_TRY(rb_op_prepare(op));
 	rb_op_start(op);
 	listed = op->sending && !op->done;
 	if (listed)
 		send_list(op);
-	if (rb_engine_wait_for(engine, &op->done, op->comm->timeout_ns) != RUBATO_OK)
+	return listed;
+}
+
+static void message_await(struct rubato_op *op, bool listed, uint64_t timeout_ns)
+{
+	if (rb_engine_wait_for(&op->comm->engine, &op->done, timeout_ns) != RUBATO_OK)
 		message_late(op);
 	if (listed)
 		send_unlist(op);
+}
+
+static rubato_status message_run(struct rubato_op *op)
+{
+	RB_TRY(message_prepare(op));
+	message_await(op, message_start(op), op->comm->timeout_ns);
 	return rb_op_result(op);
+}
+
+static rubato_status message_memory(void)
+{
+	return RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(struct rubato_op));
 }
 
 rubato_status rb_call_message(rubato_comm *comm, const struct rb_call *call, uint32_t tag,
@@ -371,21 +420,61 @@ rubato_status rb_call_message(rubato_comm *comm, const struct rb_call *call, uin
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "%s: no communicator",
 			       sending ? "send" : "recv");
 	RB_TRY(rb_engine_call(&comm->engine));
-	if (message_now(comm, call, tag, sending)) {
+	if (message_fits(comm, call, sending) && message_now(comm, call, tag, sending)) {
 		rb_engine_leave(&comm->engine);
 		return RUBATO_OK;
 	}
-	op = message_op(comm);
-	if (op != NULL) {
-		call_apply(call, op);
-		op->user_tag = tag;
-		op->sending = sending;
-		err = message_run(op);
-		op->next = comm->messages;
-		comm->messages = op;
-	} else {
-		err = RB_FAIL(RUBATO_ERR_MEMORY, "operation: %zu bytes", sizeof(*op));
+	op = message_take(comm, call, tag, sending);
+	err = op != NULL ? message_run(op) : message_memory();
+	message_put(op);
+	rb_engine_leave(&comm->engine);
+	return err;
+}
+
+/* `send`: NULL where it has left already. The receive first: it clears its sender. */
+static rubato_status pair_run(struct rubato_op *send, struct rubato_op *receive)
+{
+	uint64_t timeout_ns = receive->comm->timeout_ns;
+	bool listed = false;
+	rubato_status err;
+
+	RB_TRY(message_prepare(receive));
+	if (send != NULL)
+		RB_TRY(message_prepare(send));
+	(void)message_start(receive);
+	if (send != NULL)
+		listed = message_start(send);
+	message_await(receive, false, timeout_ns);
+	if (send != NULL)
+		message_await(send, listed,
+			      receive->status == RUBATO_ERR_TIMEOUT ? RUBATO_NO_WAIT : timeout_ns);
+	err = rb_op_result(receive);
+	return err == RUBATO_OK && send != NULL ? rb_op_result(send) : err;
+}
+
+rubato_status rb_call_sendrecv(rubato_comm *comm, const struct rb_call *send, uint32_t send_tag,
+			       const struct rb_call *receive, uint32_t receive_tag)
+{
+	struct rubato_op *sending = NULL, *receiving;
+	rubato_status err = RUBATO_OK;
+	bool sent;
+
+	if (comm == NULL)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sendrecv: no communicator");
+	RB_TRY(rb_engine_call(&comm->engine));
+	sent = message_fits(comm, send, true) && message_fits(comm, receive, false) &&
+	       message_now(comm, send, send_tag, true);
+	if (sent && message_now(comm, receive, receive_tag, false)) {
+		rb_engine_leave(&comm->engine);
+		return RUBATO_OK;
 	}
+	receiving = message_take(comm, receive, receive_tag, false);
+	if (!sent)
+		sending = message_take(comm, send, send_tag, true);
+	err = receiving == NULL || (sending == NULL && !sent) ? message_memory()
+							      : pair_run(sending, receiving);
+	message_put(sending);
+	message_put(receiving);
 	rb_engine_leave(&comm->engine);
 	return err;
 }

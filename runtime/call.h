@@ -19,6 +19,10 @@ RB_NODISCARD rubato_status rb_call_gather(rubato_comm *comm, enum rb_kind named,
 /* A blocking send or receive: at once, or by an operation. */
 RB_NODISCARD rubato_status rb_call_message(rubato_comm *comm, const struct rb_call *call,
 					   uint32_t user_tag, bool sending);
+/* Both at once, neither of which waits for the other. */
+RB_NODISCARD rubato_status rb_call_sendrecv(rubato_comm *comm, const struct rb_call *send,
+					    uint32_t send_tag, const struct rb_call *receive,
+					    uint32_t receive_tag);
 /* A persistent operation; sendrecv's user_tag and sending are of no meaning to others. */
 RB_NODISCARD rubato_status rb_call_create(rubato_comm *comm, const struct rb_call *call,
 					  uint32_t user_tag, bool sending, rubato_op **out);

@@ -382,6 +382,17 @@ class Communicator:
         """Receives from rank `peer`. Returns out."""
         return self._call(lib.rubato_recv, self._recv(out, peer, tag))
 
+    def sendrecv(self, input: Any, to: int, out: Any, source: int, send_tag: int = 0,
+                 receive_tag: int = 0) -> Any:
+        """Sends `input` to rank `to` and receives out from rank `source` at once, neither waiting
+        for the other. Both are of one type; out is not input. Returns out."""
+        given, result = buffer(input), buffer(out, writable=True)
+        if given.type != result.type:
+            raise ArgumentError("sendrecv: input and out have different types")
+        return self._call(lib.rubato_sendrecv, (
+            (given.address, given.count, to, send_tag, result.address, result.count, source,
+             receive_tag, given.type), out, (given, result)))
+
     # ---- Persistent operations ----
 
     def _make(self, function, prepared):

@@ -323,3 +323,13 @@ rubato_status rubato_op_recv(rubato_comm *comm, void *buffer, uint64_t count, ru
 
 	return rb_call_create(comm, &call, tag, false, operation);
 }
+
+rubato_status rubato_sendrecv(rubato_comm *comm, const void *in, uint64_t send_count, uint32_t to,
+			      uint32_t send_tag, void *out, uint64_t receive_count, uint32_t from,
+			      uint32_t receive_tag, rubato_type type)
+{
+	const struct rb_call send = send_of(in, send_count, type, to);
+	const struct rb_call receive = recv_of(out, receive_count, type, from);
+
+	return rb_call_sendrecv(comm, &send, send_tag, &receive, receive_tag);
+}

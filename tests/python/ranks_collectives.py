@@ -143,6 +143,12 @@ class Collectives(unittest.TestCase):
             receive.start()
             comm.send(data(R, (7,), "float64"), to, tag=3)
             self.same(receive.wait(), data(come, (7,), "float64"))
+        for length in (0, 3, 50000):
+            got = np.full(length + come, -1, np.float32)
+            self.assertIs(comm.sendrecv(data(R, (length + R,)), to, got, come, 5, 5), got)
+            self.same(got, data(come, (length + come,)))
+        with self.assertRaises(rubato.ArgumentError):
+            comm.sendrecv(out, to, np.empty(7, np.float32), come)
 
     def test_kinds_of_memory(self):
         for made in (bytearray, lambda b: memoryview(bytearray(b)), lambda b: array.array("B", b)):

@@ -191,6 +191,34 @@ static void to_self(struct place *place)
 	count(place, MESSAGES_TO_SELF);
 }
 
+/* Each sends so many ranks on, and receives from as many before. */
+static void both_ways(struct place *place)
+{
+	uint32_t on = below(&place->common, place->size);
+	rubato_type type = type_draw(&place->common);
+	struct parcel send = { 0 }, receive = { 0 };
+
+	for (uint32_t r = 0; r < place->size; r++) {
+		struct parcel p;
+
+		parcel_draw(place, &p, 0, TAGS);
+		p.from = r;
+		p.to = (r + on) % place->size;
+		p.type = type;
+		send = r == place->rank ? p : send;
+		receive = p.to == place->rank ? p : receive;
+	}
+	parcel_fill(place, &send, true);
+	parcel_fill(place, &receive, false);
+	parcel_say(place, &send, "rubato_sendrecv");
+	must(place,
+	     rubato_sendrecv(place->comm, send.buffer.at, send.count, send.to, send.tag,
+			     receive.buffer.at, receive.count, receive.from, receive.tag, type));
+	parcel_end(place, &receive);
+	parcel_end(place, &send);
+	count(place, MESSAGES_BOTH_WAYS);
+}
+
 /* Sent now, received steps later, by whoever comes here next. */
 static void send_early(struct place *place)
 {
@@ -226,10 +254,14 @@ void parcels_end(struct place *place)
 void step_messages(struct place *place)
 {
 	struct parcel all[PARCELS];
-	uint32_t messages = 1 + below(&place->common, PARCELS), what = below(&place->common, 6);
+	uint32_t messages = 1 + below(&place->common, PARCELS), what = below(&place->common, 7);
 
 	if (place->size == 1 || what == 5) {
 		to_self(place);
+		return;
+	}
+	if (what == 6) {
+		both_ways(place);
 		return;
 	}
 	if (what == 4 && place->late_count == 0) {

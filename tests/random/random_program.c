@@ -265,6 +265,7 @@ static void done_print(const struct program *program)
 		"messages_waiting",
 		"messages_unexpected",
 		"messages_to_self",
+		"messages_both_ways",
 		"woken",
 		"receive_cancelled",
 		"receive_timed_out",

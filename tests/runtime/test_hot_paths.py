@@ -53,7 +53,8 @@ INSTRUCTIONS = {
     "allgather": 730,
     "alltoallv": 905,  # Blocks of 8 bytes in memory that both map.
     "persistent": 695,
-    "sendrecv": 870,
+    "sendrecv": 775,
+    "send and recv": 870,
     "exchange": 980,
     "partial": 7350,
 }
