@@ -58,9 +58,9 @@ struct operation_call {
 	rubato_operator reduction;
 	uint32_t root;
 };
-/* All but sendrecv, which is none: ARGUMENT. */
+/* Sendrecv: to the next rank, from the one before. */
 rubato_status operation_call(rubato_comm *comm, const struct operation_call *call);
-/* Likewise, as a persistent operation. */
+/* Likewise, as a persistent operation; not sendrecv, which is two: ARGUMENT. */
 rubato_status operation_make(rubato_comm *comm, const struct operation_call *call, rubato_op **op);
 
 /* ---- Blocks of the v-variants ---- */

@@ -4,6 +4,14 @@
  */
 #include "programs/operations.h"
 
+static rubato_status sendrecv(rubato_comm *comm, const struct operation_call *c)
+{
+	uint32_t rank = rubato_rank(comm), ranks = rubato_size(comm);
+
+	return rubato_sendrecv(comm, c->in, c->count, (rank + 1) % ranks, 0, c->out, c->count,
+			       (rank + ranks - 1) % ranks, 0, c->type);
+}
+
 rubato_status operation_call(rubato_comm *comm, const struct operation_call *c)
 {
 	switch (c->op) {
@@ -34,7 +42,7 @@ rubato_status operation_call(rubato_comm *comm, const struct operation_call *c)
 	case OP_BARRIER:
 		return rubato_barrier(comm);
 	case OP_SENDRECV:
-		break;
+		return sendrecv(comm, c);
 	}
 	return RUBATO_ERR_ARGUMENT;
 }

@@ -222,16 +222,16 @@ static void place(const struct bench *bench, const struct bench_case *what, uint
 	}
 }
 
-/* Persistent operations for sendrecv, which has no blocking call, and for --aggregate. */
+/* Persistent operations for --aggregate. */
 static rubato_status call_make(struct bench *bench, struct call *call)
 {
 	uint32_t ranks = bench->rank_count, rank = bench->rank;
 	const struct operation_call *made = &call->made;
 
+	if (bench->options->aggregate == 0)
+		return RUBATO_OK;
 	if (made->op != OP_SENDRECV)
-		return bench->options->aggregate == 0
-			       ? RUBATO_OK
-			       : operation_make(bench->comm, made, &call->ops[0]);
+		return operation_make(bench->comm, made, &call->ops[0]);
 	rubato_status status = rubato_op_recv(bench->comm, made->out, made->count, made->type,
 					      (rank + ranks - 1) % ranks, 0, &call->ops[0]);
 
