@@ -33,7 +33,7 @@ MACHINE = [
      [(AGREED, "(m->round + 1) % o->full_every == 0", "false")]),
     ("absences are not counted", None,
      [(AGREED, "m->ranks.absent[r] = [[record->count > 0 ? 0 : m->ranks.absent[r] + 1]];", "0")]),
-    ("an arrival counts twice", 3, [(AGREED, "activation->ready++;", "activation->ready += 2;")]),
+    ("an arrival counts twice", 10, [(AGREED, "activation->ready++;", "activation->ready += 2;")]),
     ("a rank passes on what it has passed on before", None,
      [(AGREED, "activation->ready - activation->forwarded", "activation->ready")]),
     ("late contributions make a rank ready", None,

@@ -20,7 +20,7 @@ LINES = [
     ("may_open: one ready rank too few", 2,
      [(AGREED, "[[activation->ready >= m->opening.need]]) return true;",
        "activation->ready + 1 >= m->opening.need")]),
-    ("may_open: nobody need have anything", 2,
+    ("may_open: nobody need have anything", 786,
      [(AGREED, "below_root(m) == 0 && [[activation->wanted]]", "true")]),
     ("arrive: half the deadline", 3,
      [(AGREED, "m->opening.opens_ns = now_ns + m->config.options.deadline_ns; "
@@ -32,7 +32,7 @@ LINES = [
                "rb_rounds_act_wake(out, m->opening.opens_ns);",
        "m->opening.opens_ns = now_ns + m->config.options.deadline_ns * 2; rb_rounds_act_wake(out, "
        "m->opening.opens_ns);")]),
-    ("may_open: after the deadline, not at it", 5,
+    ("may_open: after the deadline, not at it", 466,
      [(AGREED, "now_ns >= m->opening.opens_ns", "now_ns > m->opening.opens_ns")]),
     ("advance: half the window", 35,
      [(ROUNDS, "m->opening.joins_ns = now_ns + [[m->config.options.window_ns]];",
@@ -64,7 +64,7 @@ LINES = [
     ("in_time: one number later, too", 2,
      [(ROUNDS, "rb_rounds_target(m, step) >= rb_rounds_next_join(m)",
        "rb_rounds_target(m, step) + 1 >= rb_rounds_next_join(m)")]),
-    ("judge: latest replaces fresh ones, too", 273,
+    ("judge: latest replaces fresh ones, too", 514,
      [(ROUNDS, "late == RUBATO_LATE_LATEST && [[!m->pending.fresh]]", "true")]),
     ("judge: latest accumulates", 4,
      [(ROUNDS, "late == RUBATO_LATE_LATEST && [[!m->pending.fresh]]", "false")]),
@@ -160,7 +160,7 @@ LINES = [
      [(ROUNDS, "m->results.lent != RB_ROUNDS_NO_SLOT && m->results.kept[m->results.lent] < oldest",
        "false")]),
     ("slot_find: what is lent is free",
-     18, [(ROUNDS, "i == m->results.lent || i == m->results.newest",
+     38, [(ROUNDS, "i == m->results.lent || i == m->results.newest",
                                              "i == m->results.newest")]),
     ("next_find: beyond the cut", 18,
      [(ROUNDS, "uint64_t end = [[m->results.limit < m->round ? m->results.limit : m->round]];",
@@ -201,7 +201,7 @@ LINES = [
     ("part: results stay wanted",
      55, [(ROUNDS, "m->results.next = m->results.limit = RB_ROUNDS_NEVER;", ";")]),
     # Activation.
-    ("forward: that one has something is not news", 903,
+    ("forward: that one has something is not news", 9185,
      [(AGREED, "message.value > 0 || [[activation->wanted != activation->wanted_forwarded]]",
        "false")]),
     ("message: counts do not add up", 1,
@@ -215,7 +215,7 @@ LINES = [
      [(RECOVERY, "pending->first_step = joined->first_step;", ";")]),
     ("fetched: nobody is told", 315,
      [(RECOVERY, "state_send(m, RB_ROUNDS_NOBODY, out);", ";")]),
-    ("holder: any group's", 512,
+    ("holder: any group's", 900,
      [(RECOVERY, "(completed > m->round || rb_rounds_together(m, completed, rank, r))",
        "true")]),
     # The runtime.
@@ -276,7 +276,7 @@ LINES = [
      [(CREATE, "if ([[p->vector.op != RUBATO_SUM && p->vector.op != RUBATO_AVG]])", "false")]),
     ("create: work begins with the clock", 2,
      [(CREATE, "p->clocks.work_since_ns = rb_engine_now(engine);", ";")]),
-    ("driver: no timer", 5, [(DRIVER, "wake_set(engine, driver, action->value);", ";")]),
+    ("driver: no timer", 108, [(DRIVER, "wake_set(engine, driver, action->value);", ";")]),
     ("engine: the next timer is the last", 160,
      [(ENGINE, "next = [[at < next ? at : next]];", "at")]),
     # Lagged.

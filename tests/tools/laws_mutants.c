@@ -118,7 +118,9 @@ static bool report_of(unsigned int fault, uint64_t first, struct report *report)
 
 	(void)printf("%-66s ", faults[fault - 1].name);
 	if (found)
-		(void)printf("seed %5" PRIu64 ": %s\n", report->seed, report->text);
+		(void)printf("seed %5" PRIu64 "%s: %s\n", report->seed,
+			     report->seed == seed_of(fault) ? "" : " (no longer the list's)",
+			     report->text);
 	else
 		(void)printf("not caught from %" PRIu64 "\n", first);
 	(void)fflush(stdout);
