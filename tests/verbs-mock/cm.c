@@ -23,6 +23,8 @@ uint32_t cm_make(struct world *world, uint32_t owner)
 					  .device = WORLD_NONE,
 					  .peer = WORLD_NONE,
 					  .listener = WORLD_NONE };
+		if (i >= world->cm_end)
+			world->cm_end = i + 1;
 		cm->psn = (uint32_t)world_chance(world, 11, (uint64_t)generation << 32 | i) &
 			  0xffffffu;
 		return i;
@@ -60,7 +62,7 @@ void cm_end(struct world *world, uint32_t index)
 	struct world_cm *cm = &world->cms[index], *peer = cm_peer(world, cm);
 	bool was_connected = cm->state == CM_CONNECTED;
 
-	for (uint32_t i = 0; cm->state == CM_LISTENS && i < WORLD_CMS; i++)
+	for (uint32_t i = 0; cm->state == CM_LISTENS && i < world->cm_end; i++)
 		if (world->cms[i].used && world->cms[i].listener == index &&
 		    world->cms[i].state == CM_REQUESTED && process.cms[i] == NULL)
 			cm_end(world, i); /* Nobody will ever take it. */
@@ -81,7 +83,7 @@ void cm_end(struct world *world, uint32_t index)
 
 void cm_bury(struct world *world, uint32_t owner)
 {
-	for (uint32_t i = 0; i < WORLD_CMS; i++)
+	for (uint32_t i = 0; i < world->cm_end; i++)
 		if (world->cms[i].used && world->cms[i].process == owner)
 			cm_end(world, i);
 	world->processes[owner].cm_events = 0;
@@ -89,7 +91,7 @@ void cm_bury(struct world *world, uint32_t owner)
 
 uint32_t cm_listener(const struct world *world, uint32_t device, uint32_t port, uint16_t number)
 {
-	for (uint32_t i = 0; i < WORLD_CMS; i++) {
+	for (uint32_t i = 0; i < world->cm_end; i++) {
 		const struct world_cm *cm = &world->cms[i];
 
 		if (cm->used && cm->state == CM_LISTENS && cm->device == device &&
@@ -142,7 +144,7 @@ void cm_raise(struct world *world)
 {
 	struct world_process *slot = &world->processes[world_self()];
 
-	for (uint32_t i = 0; i < WORLD_CMS && slot->cm_events > 0; i++) {
+	for (uint32_t i = 0; i < world->cm_end && slot->cm_events > 0; i++) {
 		struct world_cm *cm = &world->cms[i];
 
 		while (cm->used && cm->process == world_self() && cm->head != cm->tail &&

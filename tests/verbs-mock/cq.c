@@ -40,7 +40,7 @@ void cq_break(struct world *world, uint32_t index)
 	cq->overrun = true;
 	cq->raise_error++;
 	cq_raise(world, index);
-	for (uint32_t i = 0; i < WORLD_QPS; i++)
+	for (uint32_t i = 0; i < world->qp_end; i++)
 		if (world->qps[i].used &&
 		    (world->qps[i].send_cq == index || world->qps[i].recv_cq == index)) {
 			qp_event(world, i, IBV_EVENT_QP_FATAL);
@@ -176,6 +176,8 @@ static uint32_t cq_place(struct world *world)
 
 		if (!world->cqs[index].used) {
 			world->cq_hint = index + 1;
+			if (index >= world->cq_end)
+				world->cq_end = index + 1;
 			return index;
 		}
 	}

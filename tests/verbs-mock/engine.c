@@ -68,13 +68,13 @@ void engine_deactivate(struct mock_qp *qp)
 static void look_around(struct world *world)
 {
 	device_events_raise(world);
-	for (uint32_t i = 0; i < WORLD_CQS; i++)
+	for (uint32_t i = 0; i < world->cq_end; i++)
 		if (process.cqs[i] != NULL)
 			cq_raise(world, i);
-	for (uint32_t i = 0; i < WORLD_SRQS; i++)
+	for (uint32_t i = 0; i < world->srq_end; i++)
 		if (process.srqs[i] != NULL)
 			srq_raise(world, i);
-	for (uint32_t i = 0; i < WORLD_QPS; i++) {
+	for (uint32_t i = 0; i < world->qp_end; i++) {
 		if (process.qps[i] == NULL)
 			continue;
 		qp_raise(world, i);

@@ -15,7 +15,7 @@ static struct world_port *port_at(struct world *world, uint32_t node, uint32_t d
 static void device_dies(struct world *world, uint32_t index)
 {
 	world->devices[index].dead = true;
-	for (uint32_t i = 0; i < WORLD_QPS; i++)
+	for (uint32_t i = 0; i < world->qp_end; i++)
 		if (world->qps[i].used && world->qps[i].device == index)
 			qp_fail(world, i);
 }
@@ -87,7 +87,7 @@ MOCK_API uint32_t mock_qp_numbers(uint32_t *numbers, uint32_t max)
 	uint32_t count = 0;
 
 	world_lock(world);
-	for (uint32_t i = 0; i < WORLD_QPS && count < max; i++)
+	for (uint32_t i = 0; i < world->qp_end && count < max; i++)
 		if (world->qps[i].used)
 			numbers[count++] = world->qps[i].number;
 	world_unlock(world);

@@ -159,6 +159,8 @@ static uint32_t mr_place(struct world *world)
 
 		if (index != 0 && !world->mrs[index].used) {
 			world->mr_hint = index + 1;
+			if (index >= world->mr_end)
+				world->mr_end = index + 1;
 			return index;
 		}
 	}

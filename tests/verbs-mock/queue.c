@@ -88,6 +88,8 @@ static int qp_place(struct world *world, uint32_t device, uint32_t *index)
 		*index = (world->qp_hint + i) % WORLD_QPS;
 		if (*index >= QPN_FIRST && !world->qps[*index].used) {
 			world->qp_hint = *index + 1;
+			if (*index >= world->qp_end)
+				world->qp_end = *index + 1;
 			return 0;
 		}
 	}
@@ -296,6 +298,8 @@ static int srq_make(struct world *world, struct mock_srq *own, const struct ibv_
 	if (error != 0)
 		return error;
 	world->srqs[index].used = true;
+	if (index >= world->srq_end)
+		world->srq_end = index + 1;
 	world->devices[device].srqs++;
 	((struct mock_pd *)own->v.pd)->users++;
 	process.srqs[index] = own;

@@ -66,7 +66,7 @@ MOCK_API void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 
 	world_lock(world);
 	world->counters.left_open += own->ids;
-	for (uint32_t i = 0; i < WORLD_CMS && own->ids > 0; i++)
+	for (uint32_t i = 0; i < world->cm_end && own->ids > 0; i++)
 		if (process.cms[i] != NULL && process.cms[i]->v.channel == channel)
 			id_free(world, process.cms[i]);
 	world_unlock(world);
@@ -110,7 +110,7 @@ MOCK_API int rdma_destroy_id(struct rdma_cm_id *id)
 	if (error != 0)
 		return failed(error);
 	world_lock(world);
-	for (uint32_t i = 0; world_of(world, id)->state == CM_LISTENS && i < WORLD_CMS; i++) {
+	for (uint32_t i = 0; world_of(world, id)->state == CM_LISTENS && i < world->cm_end; i++) {
 		struct mock_cm *request = process.cms[i];
 
 		if (request == NULL || request->known || world->cms[i].listener != cm->index)
@@ -557,7 +557,7 @@ MOCK_API int mock_disconnect(uint32_t qp_number)
 	int found = ENOENT;
 
 	world_lock(world);
-	for (uint32_t i = 0; i < WORLD_CMS && (found != 0 || qp_number != 0); i++) {
+	for (uint32_t i = 0; i < world->cm_end && (found != 0 || qp_number != 0); i++) {
 		struct world_cm *cm = &world->cms[i];
 
 		if (!cm->used || (qp_number != 0 && cm->qp != qp_number) ||

@@ -245,16 +245,16 @@ bool world_alive(struct world *world, uint32_t owner)
 void world_bury(struct world *world, uint32_t owner)
 {
 	cm_bury(world, owner);
-	for (uint32_t i = 0; i < WORLD_QPS; i++)
+	for (uint32_t i = 0; i < world->qp_end; i++)
 		if (world->qps[i].used && world->qps[i].process == owner)
 			qp_remove(world, i);
-	for (uint32_t i = 0; i < WORLD_SRQS; i++)
+	for (uint32_t i = 0; i < world->srq_end; i++)
 		if (world->srqs[i].used && world->srqs[i].process == owner)
 			srq_remove(world, i);
-	for (uint32_t i = 0; i < WORLD_CQS; i++)
+	for (uint32_t i = 0; i < world->cq_end; i++)
 		if (world->cqs[i].used && world->cqs[i].process == owner)
 			cq_remove(world, i);
-	for (uint32_t i = 0; i < WORLD_MRS; i++)
+	for (uint32_t i = 0; i < world->mr_end; i++)
 		if (world->mrs[i].used && world->mrs[i].process == owner)
 			mr_remove(world, i);
 	world->processes[owner].used = false;

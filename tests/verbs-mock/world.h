@@ -180,7 +180,10 @@ struct world {
 	struct mock_config config;
 	uint32_t devices_of[WORLD_NODES]; /* How many a node has. */
 	uint64_t step;                    /* The mock's clock: counts calls that move it. */
-	uint32_t pd_last, qp_hint, cq_hint, srq_hint, mr_hint;
+	uint32_t pd_last, qp_hint, cq_hint, mr_hint;
+	/* Behind the last of each that there ever was: who looks through them stops there, and
+	 * touches no memory beyond. */
+	uint32_t qp_end, cq_end, srq_end, mr_end, cm_end;
 	uint64_t arena_next;
 	uint64_t arena_free[64];
 	uint64_t late_first, late_bytes;
