@@ -20,6 +20,8 @@
  * Where a transport also says how long messages are that processors copy, cost.c has a finer model
  * of what goes over nodes.
  */
+#include <string.h>
+
 #include "base/float_mode.h"
 #include "collectives/build.h"
 #include "collectives/cost.h"
@@ -255,6 +257,50 @@ static uint64_t lane_elements(const struct rb_choice_facts *facts, const struct 
 	return (uint64_t)facts->node.attach_bytes / element_bytes;
 }
 
+/* Guess: so much longer may mapped buffers take for the sake of plain ones, if these else did. */
+#define MAPPED_LOSS 1.07
+
+/* The algorithm itself, or the one that it is the staged form of. */
+static const struct rb_algorithm *mapped_form(const struct rb_algorithm *a)
+{
+	for (const struct rb_algorithm *m = rb_algorithms; m < rb_algorithms + rb_algorithm_count;
+	     m++)
+		if (m->kind == a->kind && m->staged != NULL && strcmp(m->staged, a->name) == 0)
+			return m;
+	return a;
+}
+
+/*
+ * Long messages within a node that cross are copied twice, but for those that are longer than what
+ * goes at once. So a block, or a broadcast's lane, goes in chunks of that length where plain
+ * buffers gain by it, and mapped ones, which wait longer for a first chunk, lose little.
+ */
+static uint64_t uncrossed_elements(const struct rb_choice_facts *facts,
+				   const struct rb_algorithm *a, uint64_t count,
+				   uint32_t element_bytes, uint64_t chunk)
+{
+	const struct rb_algorithm *mapped = mapped_form(a);
+	int staged = mapped->staged != NULL ? rb_algorithm_find(a->kind, mapped->staged) : -1;
+	uint64_t least = (uint64_t)RB_CROSSING_BYTES / element_bytes + ALIGN_BYTES;
+	double bytes = (double)count * element_bytes;
+	uint64_t part = count / facts->nodes->least;
+
+	if (a->kind != RB_KIND_BROADCAST)
+		part = count / rb_algorithm_blocks(a, facts->rank_count, facts->nodes);
+	if (staged < 0 || part < 2 * least || chunk >= least || a->flags & RB_SCHEDULE_PUT ||
+	    !is_attached(facts, a, (double)part * element_bytes))
+		return chunk;
+	uint64_t longer = (part / (part / least) / ALIGN_BYTES + 2) * ALIGN_BYTES;
+	double now_bytes = (double)chunk * element_bytes, then = (double)longer * element_bytes;
+	const struct rb_algorithm *plain = &rb_algorithms[staged];
+
+	if (rb_cost_us(facts, mapped, bytes, then) >
+		    MAPPED_LOSS * rb_cost_us(facts, mapped, bytes, now_bytes) ||
+	    rb_cost_us(facts, plain, bytes, then) >= rb_cost_us(facts, plain, bytes, now_bytes))
+		return chunk;
+	return longer;
+}
+
 static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			       uint64_t count, uint32_t element_bytes)
 {
@@ -292,7 +338,12 @@ static uint64_t chunk_elements(const struct rb_choice_facts *facts, const struct
 
 	if (block < lane_elements(facts, a, count, element_bytes))
 		block = lane_elements(facts, a, count, element_bytes);
-	return chunk < block ? chunk : block;
+	if (chunk > block)
+		chunk = block;
+	if (rb_cost_known(facts) && rb_cost_uncrossed(a) &&
+	    facts->chunk_bytes_max >= LONG_FROM_BYTES)
+		chunk = uncrossed_elements(facts, a, count, element_bytes, chunk);
+	return chunk;
 }
 
 #define MAPPED (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_MAPPED_SCRATCH)
@@ -699,9 +750,6 @@ static int cheapest(const struct rb_choice_facts *facts, enum rb_kind kind, uint
 	}
 	return best;
 }
-
-/* Guess: so much longer may mapped buffers take for the sake of plain ones, if these else did. */
-#define MAPPED_LOSS 1.07
 
 #define WITHOUT_BUFFERS (RB_SCHEDULE_MAPPED_BUFFERS | RB_SCHEDULE_PUT)
 

@@ -105,14 +105,27 @@ static double pieces_of(const struct model *m, double bytes)
 	return m->piece > 0 && bytes > m->piece && !m->put ? ceil(bytes / m->piece) : 1;
 }
 
-/* Whether ranks of a node send each other long messages both ways, as those of lanes: of such that
- * cross none is attached. Simulated: it is every other one. */
+/* Whether ranks of a node send each other long messages both ways, as those of lanes. */
 static bool lanes_cross(const struct rb_algorithm *a)
 {
 	return a->by_node && a->staged == NULL &&
 	       (a->kind == RB_KIND_ALLREDUCE || a->kind == RB_KIND_ALLGATHER ||
 		a->kind == RB_KIND_ALLGATHERV || a->kind == RB_KIND_BROADCAST ||
 		a->kind == RB_KIND_REDUCE);
+}
+
+/* Of such that cross, which share is attached. Simulated: every other one. A broadcast's lanes keep
+ * pace: of theirs the first one or two are, of which nobody knows that they cross, and every fourth
+ * one. */
+static double attached_of(const struct model *m)
+{
+	double lane = m->bytes / m->size;
+
+	if (!lanes_cross(m->a) || (rb_cost_uncrossed(m->a) && m->chunk > RB_CROSSING_BYTES))
+		return 1;
+	if (m->a->kind != RB_KIND_BROADCAST)
+		return 0.5;
+	return smaller(1, larger(0.25, 1.5 * m->chunk / larger(lane, 1)));
 }
 
 /* How much of a message a processor copies at one end. Of puts, cards write what goes to another
@@ -127,7 +140,7 @@ static double copied_of(const struct model *m, bool far, double bytes)
 		return bytes;
 	double attached = m->attach_copies * bytes / 2;
 
-	return lanes_cross(m->a) ? (bytes + attached) / 2 : attached;
+	return bytes + (attached - bytes) * attached_of(m);
 }
 
 /* What a rank has to do: bytes read and written, and besides so many us. */
@@ -156,15 +169,18 @@ static void busy_add(struct busy *b, double times, struct busy what)
  * it: each finds there, of the others, as many as are there in the mean, which is the approximation
  * of Bard (1979) and Schweitzer for closed networks of queues.
  */
-static double crowd_us(const struct model *m, const struct busy *b)
+static double shared_us(const struct model *m, const struct busy *b)
 {
 	double alone = b->bytes * m->memory, rest = m->size * alone - b->us;
-
-	if (m->a->staged == NULL) /* Messages have them keep pace. */
-		return b->us + b->bytes * m->move;
 	double moving = (rest + sqrt(rest * rest + 4 * alone * b->us)) / 2;
 
-	return b->us + larger(moving, b->bytes * m->core);
+	return b->us + smaller(larger(moving, b->bytes * m->core), b->bytes * m->move);
+}
+
+/* Likewise, but that messages, where there are some, have them keep pace. */
+static double crowd_us(const struct model *m, const struct busy *b)
+{
+	return m->a->staged == NULL ? b->us + b->bytes * m->move : shared_us(m, b);
 }
 
 /* Likewise, but that they begin one after the other, as their cards serve them, a `wire` apart. */
@@ -213,25 +229,53 @@ struct stage {
 	double bytes;     /* Of each. */
 	double moved;     /* Bytes read and written besides. */
 	double drivers;   /* Ranks that do this over one card. */
+	bool in_turn;     /* They begin one after the other. */
 };
+
+/* What a rank has to do of messages, as many as the stage's, of which one end is its own. */
+static struct busy ends_of(const struct model *m, const struct stage *s, double bytes)
+{
+	struct busy b = { 0 };
+
+	busy_add(&b, s->far, end_of(m, true, bytes));
+	busy_add(&b, s->near, end_of(m, false, bytes));
+	return b;
+}
 
 /* `back`: bytes of each that comes, or goes, where the others are as long as `bytes`. */
 static double stage_both_us(const struct model *m, const struct stage *s, double back)
 {
 	bool far = s->far > 0;
 	double first = ahead_of(m, far, s->bytes), one = end_us(m, far, first);
-	double ends = s->far * end_us(m, true, s->bytes) + s->near * end_us(m, false, s->bytes);
-	double others = s->far * end_us(m, true, back) + s->near * end_us(m, false, back);
-	double own = moved_us(m, s->moved, s->bytes);
 	double latency = latency_us(m, far), chunks = chunks_of(m, s->bytes);
-	/* Ranks of a node send to one of another at the same time. */
-	double last = own / chunks +
-		      (m->size > 1 && far ? s->far * end_us(m, true, s->bytes) / chunks : one);
+	struct busy sent = ends_of(m, s, s->bytes), got = ends_of(m, s, back), mean = { 0 };
+	struct busy own = { s->moved > 0 ? chunks * m->work : 0, s->moved };
 
-	return larger(
-		ends + others + own,
-		larger(ends + latency + wire_us(m, far, first) + last,
-		       one + latency + s->far * s->drivers * wire_us(m, true, s->bytes) + last));
+	/* Who has the longest has more to do than the others, when these have done all. */
+	busy_add(&mean, 2, got);
+	busy_add(&mean, back / larger(s->bytes, 1), own);
+	double more = sent.us - got.us + (sent.bytes - got.bytes) * m->alone;
+
+	more += (own.us + own.bytes * m->alone) * (1 - back / larger(s->bytes, 1));
+	double cpu = shared_us(m, &mean) + (back < s->bytes ? more : 0);
+	double all = sent.us + got.us + own.us + (sent.bytes + got.bytes + own.bytes) * m->move;
+	double pace = cpu / larger(all, 1e-9);
+	double ends = (sent.us + sent.bytes * m->move) * pace;
+	/* Ranks of a node send to one of another at the same time: the last one has theirs to take
+	 * in, from when they begin to come, when the others of its own are through. */
+	bool burst = s->far > 1 && m->size > 1 && !s->in_turn;
+	double last = (own.us + own.bytes * (burst ? m->alone : m->move * pace)) / chunks, taken;
+
+	if (burst)
+		taken = smaller(s->far, m->size) *
+			(end_at(m, true, s->bytes, m->alone) - wire_us(m, true, s->bytes));
+	else
+		taken = m->size > 1 ? s->far * end_us(m, true, s->bytes) : 0;
+	last += larger(one, taken / chunks);
+	double cards = (s->drivers - 1) * wire_us(m, true, back) + wire_us(m, true, s->bytes);
+
+	return larger(cpu, larger(ends + latency + wire_us(m, far, first) + last,
+				  one + latency + s->far * cards + last));
 }
 
 static double stage_us(const struct model *m, const struct stage *s)
@@ -289,7 +333,7 @@ static double hop_us(const struct model *m, bool far, double bytes, double moved
 
 static double exchange_us(const struct model *m, double bytes, double moved)
 {
-	const struct stage s = { m->far, m->near, bytes, moved, m->drivers };
+	const struct stage s = { m->far, m->near, bytes, moved, m->drivers, false };
 
 	return stage_us(m, &s);
 }
@@ -297,7 +341,7 @@ static double exchange_us(const struct model *m, double bytes, double moved)
 /* Of uneven blocks: the longest goes to all, or comes from all, the other way go those of all. */
 static double uneven_us(const struct model *m, double part, double moved)
 {
-	const struct stage s = { m->far, m->near, UNEVEN * part, moved, m->drivers };
+	const struct stage s = { m->far, m->near, UNEVEN * part, moved, m->drivers, false };
 
 	return stage_both_us(m, &s, part);
 }
@@ -324,7 +368,7 @@ static void round_add(const struct model *m, struct rounds *r, double distance, 
 		      double moved)
 {
 	bool far = distance >= m->size;
-	const struct stage s = { far, !far, bytes, moved, 1 };
+	const struct stage s = { far, !far, bytes, moved, 1, false };
 	double us = stage_us(m, &s), wire = wire_us(m, far, bytes);
 
 	r->path += us;
@@ -458,8 +502,9 @@ static double tree_sum_us(const struct model *m)
 static double around_us(const struct model *m, double distance, double bytes)
 {
 	bool far = 2 * distance >= m->size;
-	const struct stage s = { far, !far, bytes, 0,
-				 smaller(smaller(distance, m->size), m->drivers) };
+	const struct stage s = {
+		far, !far, bytes, 0, smaller(smaller(distance, m->size), m->drivers), false
+	};
 
 	return stage_us(m, &s) * (chunks_of(m, bytes) > 1 ? UNPACED : 1);
 }
@@ -513,7 +558,7 @@ static double dissemination_us(const struct model *m)
 /* The ranks of a node tell each other something, or send each other `bytes`. */
 static double meet_us(const struct model *m, double bytes, double moved)
 {
-	const struct stage s = { 0, m->near, bytes, moved, 1 };
+	const struct stage s = { 0, m->near, bytes, moved, 1, false };
 
 	return m->near > 0 ? stage_us(m, &s) : moved_us(m, moved, moved);
 }
@@ -723,24 +768,29 @@ static double node_star_us(const struct model *m)
 	return pack + hop_us(m, true, packed, 0) + (met - 1) * more + passed;
 }
 
+/* Node after node is packed and sent; what the rank has for its own node is copied meanwhile. */
 static double node_alltoall_us(const struct model *m)
 {
 	double block = m->bytes / m->ranks, packed = block * m->size;
-	const struct stage s = { m->nodes - 1, 0, packed, 0, m->drivers };
-	const struct stage within = { 0, m->near * m->nodes, packed / m->size, 0, 1 };
-	double near_us = is_staged(m)
-				 ? stage_us(m, &within) + moved_us(m, 2 * m->bytes / m->size, 0) +
-					   m->nodes * m->work
-				 : 2 * m->near * m->near_message + m->near_latency +
-					   2 * m->bytes * m->move + m->ranks * m->work;
+	const struct stage s = { m->nodes - 1, 0, packed, 0, m->drivers, false };
+	struct busy all = { 0 }, pack = { m->size * m->work, 2 * packed }, begin = { 0 };
 
-	return near_us + stage_us(m, &s);
+	if (is_staged(m)) { /* First it gives away all that others pack. */
+		pack = (struct busy) { m->work, 2 * block };
+		busy_add(&pack, m->near, end_of(m, false, block));
+		busy_add(&begin, m->near * m->nodes, end_of(m, false, block));
+	}
+	busy_add(&all, 1, begin);
+	busy_add(&all, m->nodes, pack);
+	busy_add(&all, 2 * s.far, end_of(m, true, packed));
+	busy_add(&begin, 1, pack);
+	return m->near_latency + larger(shared_us(m, &all), shared_us(m, &begin) + stage_us(m, &s));
 }
 
 static double node_direct_us(const struct model *m)
 {
 	double block = m->bytes / m->ranks;
-	const struct stage s = { m->far, 0, block, 2 * m->size * block, m->drivers };
+	const struct stage s = { m->far, 0, block, 2 * m->size * block, m->drivers, false };
 
 	return stage_us(m, &s) + 2 * meet_us(m, 0, 0);
 }
@@ -785,7 +835,9 @@ static double spread_us(const struct model *m, double bytes)
 
 	if (chunks_of(m, bytes) > PACED)
 		unpaced.wire *= UNPACED;
-	return exchange_us(&unpaced, bytes, 0);
+	const struct stage s = { m->far, m->near, bytes, 0, m->drivers, true };
+
+	return stage_us(&unpaced, &s);
 }
 
 static double two_shot_us(const struct model *m)

@@ -8,6 +8,17 @@
 
 #include "collectives/algorithms.h"
 
+/* Messages within a node that cross go at once up to so many bytes, and are copied at both ends,
+ * even where others are one copy: transport/shm_pieces.h. */
+#define RB_CROSSING_BYTES 524288.0
+
+/* Whether longer ones are worth it to an algorithm: it only moves, and has no slots for them. */
+static inline bool rb_cost_uncrossed(const struct rb_algorithm *a)
+{
+	return a->by_node && (a->kind == RB_KIND_BROADCAST || a->kind == RB_KIND_ALLGATHER ||
+			      a->kind == RB_KIND_ALLGATHERV);
+}
+
 /* Whether the facts are enough. */
 bool rb_cost_known(const struct rb_choice_facts *facts);
 
