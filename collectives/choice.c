@@ -412,6 +412,11 @@ static struct messages messages_of(const struct rb_algorithm *a, uint32_t n, boo
 	return m;
 }
 
+static bool is_tree_of_sums(const struct rb_algorithm *a)
+{
+	return a->kind == RB_KIND_REDUCE && a->cost.reach == RB_REACH_POWERS;
+}
+
 static struct work work_of(const struct rb_choice_facts *facts, const struct rb_algorithm *a,
 			   uint64_t count, uint32_t element_bytes)
 {
@@ -420,9 +425,11 @@ static struct work work_of(const struct rb_choice_facts *facts, const struct rb_
 	uint32_t n = in_lanes(a) && facts->nodes != NULL ? facts->nodes->count : facts->rank_count;
 	double bytes = (double)count * element_bytes;
 	double chunk = (double)chunk_elements(facts, a, count, element_bytes) * element_bytes;
-	double moved = on_core(facts, value(&cost->vectors, n), value(&cost->vectors_all, n));
+	double tree = is_tree_of_sums(a) ? rb_crowd_tree(facts) : 1;
+	double moved =
+		on_core(facts, value(&cost->vectors, n), tree * value(&cost->vectors_all, n));
 	double crossed = says(&cost->crossed) ? on_core(facts, value(&cost->crossed, n),
-							value(&cost->crossed_all, n))
+							tree * value(&cost->crossed_all, n))
 					      : moved / 2;
 	double first = bytes < chunk ? bytes : chunk;
 	struct messages messages = messages_of(a, n, goes_ahead(facts, a, bytes));

@@ -552,6 +552,22 @@ START_TEST(messages_from_many_are_cheaper_where_caches_are_larger)
 }
 END_TEST
 
+/* All ranks of a tree that have children may be on one core. */
+START_TEST(a_tree_of_sums_is_charged_to_the_core_of_its_root)
+{
+	uint32_t binomial = (uint32_t)rb_algorithm_find(RB_KIND_REDUCE, "binomial");
+	struct rb_choice_facts facts = machine_facts(ATTACHING, 8);
+	double crowded_us = rb_predict(&facts, binomial, 8 << 20, 4);
+
+	for (uint64_t bytes = 4 << 20; bytes <= 32 << 20; bytes *= 2)
+		ck_assert_str_ne(name_of(facts, RB_KIND_REDUCE, bytes, true), "binomial");
+	facts.cores = 1; /* There is no other. */
+	ck_assert_double_lt(crowded_us, rb_predict(&facts, binomial, 8 << 20, 4));
+	facts.cores = 8; /* Each has one. */
+	ck_assert_double_gt(crowded_us, rb_predict(&facts, binomial, 8 << 20, 4));
+}
+END_TEST
+
 /* Its blocks lie in scratch as long as they do in buffers of pairs. */
 START_TEST(an_alltoall_gains_nothing_by_scratch)
 {
@@ -846,6 +862,7 @@ int main(void)
 	tcase_add_test(tc, what_the_kernel_copies_goes_in_long_messages);
 	tcase_add_test(tc, curves_cross_where_they_do);
 	tcase_add_test(tc, messages_from_many_are_cheaper_where_caches_are_larger);
+	tcase_add_test(tc, a_tree_of_sums_is_charged_to_the_core_of_its_root);
 	tcase_add_test(tc, an_alltoall_gains_nothing_by_scratch);
 	tcase_add_test(tc, candidates_alone_have_a_time);
 	tcase_add_test(tc, by_name_or_not_at_all);
