@@ -69,9 +69,10 @@ def choice(what, table, name):
 
 
 def nanoseconds(seconds):
-    """Timeouts: None is the communicator's, 0 is no wait at all, else seconds."""
+    """Timeouts: None is the communicator's, 0 is no wait at all, else seconds; math.inf
+    is as long as the library can count."""
     if seconds is None:
         return constants["RUBATO_TIMEOUT_DEFAULT"]
-    if seconds < 0:
+    if not seconds >= 0: # Which a NaN is not, either.
         raise ValueError(f"a timeout of {seconds} s")
-    return max(constants["RUBATO_NO_WAIT"], min(round(seconds * 1e9), 2**63))
+    return max(constants["RUBATO_NO_WAIT"], round(min(seconds * 1e9, 2.0**63)))

@@ -122,11 +122,14 @@ class Communicator:
         alive = len(self._arrays)
         if alive:
             raise ArgumentError(f"finalize: {alive} arrays of alloc() are still referenced")
+        in_use = [getattr(thing, "_keep", None) for thing in self._owned]
         for thing in list(self._owned):
             thing._forget()
         self._in_flight.clear()
         comm, self._comm = self._comm, None
-        check(lib.rubato_finalize(comm))
+        status = lib.rubato_finalize(comm)
+        del in_use # Until here the library may write to them.
+        check(status)
 
     def abort(self) -> None:
         """Not collective, from any thread: ends every operation of this communicator with

@@ -1,7 +1,9 @@
 """alone.py -- one process, from the installed package: jobs of threads, start by a callback, and
 what the module tells."""
 
+import contextlib
 import inspect
+import math
 import os
 import pathlib
 import tempfile
@@ -50,6 +52,29 @@ class Alone(unittest.TestCase):
         self.assertEqual(in_threads(3, rank), [3, 3, 3])
         with self.assertRaisesRegex(rubato.ArgumentError, "256"):
             rubato.init_id(b"short", 0, 1)
+
+    def test_the_end_with_operations_in_flight(self):
+        """Their buffers have no other reference, and are the library's until it has ended."""
+        id, count = rubato.create_id(), 2
+
+        def rank(number):
+            comm = rubato.init_id(id, number, count, timeout=20)
+            comm.op_allreduce(np.ones(4 << 20, np.float32)).start()
+            comm.op_recv(np.ones(4 << 20, np.float32), 1 - number).start()
+            with contextlib.suppress(rubato.PeerError):  # The other one was first.
+                comm.finalize()
+            return repr(comm)
+
+        self.assertEqual(in_threads(count, rank), ["<rubato.Communicator: finalized>"] * count)
+
+    def test_timeouts(self):
+        with rubato.init(timeout=math.inf) as comm:
+            comm.set_timeout(10.0**300)
+            with comm.op_barrier() as barrier:
+                barrier.start().wait(math.inf)
+            for wrong in -1, -math.inf, math.nan:
+                with self.assertRaisesRegex(ValueError, "a timeout of"):
+                    comm.set_timeout(wrong)
 
     def test_oob(self):
         meet, parts = threading.Barrier(2), [None, None]
