@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from programs import Watch, check_usage, main, python, run, start
@@ -165,6 +166,24 @@ class Testbed(unittest.TestCase):
             self.assertEqual([pid for host in hosts for pid in there.get(host, ())
                               if names(pid, word)], [])
 
+    def test_nothing_is_left_when_it_is_ended_before_there_are_hosts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            slow = pathlib.Path(folder, "unshare")
+            said = pathlib.Path(folder, "said")
+            slow.write_text(f"#!/bin/sh\necho $$ >{said}.new && mv {said}.new {said}\n"
+                            "exec sleep 1000\n")
+            slow.chmod(0o755)
+            process = start(TESTBED, "--hosts", 2, "--", "true",
+                            env={"PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": folder})
+            while not said.exists() and process.poll() is None:
+                time.sleep(0.01)
+            watch = Watch([int(said.read_text())])
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(30), 128 + signal.SIGTERM, process.communicate())
+            process.communicate()
+            self.assertEqual(watch.alive(), [])
+            self.assertEqual(sorted(os.listdir(folder)), ["said", "unshare"])
+
     def test_a_trainer_across_three_hosts(self):
         with tempfile.TemporaryDirectory() as folder:
             self.data_make(folder)
@@ -204,6 +223,9 @@ class Testbed(unittest.TestCase):
     def test_nonsense_is_refused(self):
         check_usage(self, TESTBED, "--hosts", 0, "true", says="--hosts")
         check_usage(self, TESTBED, "--rate", "fast", "true", says="--rate")
+        for words in (("--burst", 1513), ("--delay", 1, "--burst", 8999),
+                      ("--rate", "1Mbit", "--burst", 1 << 30)):
+            check_usage(self, TESTBED, *words, "true", says="--burst")
         check_usage(self, TESTBED, says="command")
         help_text = subprocess.run([TESTBED, "--help"], capture_output=True, check=True).stdout
         self.assertIn(b"usage: testbed", help_text)
