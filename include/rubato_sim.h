@@ -28,8 +28,9 @@ typedef struct rubato_sim_fault {
 #define RUBATO_SIM_CUT 3    /* What is sent between two ranks is held back until the cut ends. */
 
 /*
- * What else takes time; all zero: nothing. A time is an hour at most; a bandwidth, also of the
- * options, is 0 or at least 1: else ARGUMENT. docs/simulator.md has the model and its equations.
+ * What else takes time; all zero: nothing. A time is an hour at most, a latency, too; a bandwidth,
+ * also of the options and the device, is 0 or at least 1: else ARGUMENT. docs/simulator.md has the
+ * model and its equations.
  * A rank's processor does one thing at a time: messages, copies, reductions. What rubato_sleep
  * stands for is apart from that.
  */
@@ -47,7 +48,9 @@ typedef struct rubato_sim_costs {
 	/* Of a node: its rank k runs on core k mod cores, in turns with the others there while none
 	 * of them is at work; a turn takes turn_ns (cores 0: each rank has its own). */
 	uint32_t cores;
-	uint32_t reserved; /* 0. */
+	/* So many nodes in a row stand on one machine, as containers do, and share its cores: of
+	 * all their ranks number k runs on core k mod cores (0: each node has its own cores). */
+	uint32_t machine_nodes;
 	uint64_t turn_ns;
 	/* What a card that was idle for long lets pass at once before its bandwidth bounds it, each
 	 * way: a token bucket. */
@@ -67,6 +70,9 @@ typedef struct rubato_sim_costs {
 	 * that is slower than cached_bandwidth (0: it is not). */
 	uint64_t outer_bytes;
 	double outer_bandwidth, reduced_bandwidth;
+	/* Bytes a second at which a processor takes a message between nodes through its kernel, on
+	 * either side, beside send_ns, receive_ns and the copy. 0: in no time. */
+	double stack_bandwidth;
 } rubato_sim_costs;
 
 /*
@@ -114,8 +120,8 @@ typedef struct rubato_sim_options {
 	{                                                                                          \
 		(uint32_t)sizeof(rubato_sim_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
 			0, 0, NULL,                                                                \
-			{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 0,   \
-			0,                                                                         \
+			{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 },   \
+			0, 0,                                                                      \
 		{                                                                                  \
 			0, 0, 0, 0, 0                                                              \
 		}                                                                                  \

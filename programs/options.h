@@ -144,7 +144,7 @@ const char *const *option_operators_or_all(void);
 
 /* What a simulated network and its nodes cost (docs/simulator.md), of a rubato_sim_options: for all
  * programs that simulate. By --profile, too, which knows all of these names (network.c). */
-#define NETWORK_ROWS 27
+#define NETWORK_ROWS 29
 extern const struct option network_rows[NETWORK_ROWS]; /* The last has no name. */
 
 #endif

@@ -335,6 +335,7 @@ static rubato_status judge_network(const struct tr_options *o, struct tr_error *
 		bool there;
 	} rows[] = {
 		{ "turn", "--cores", cores },
+		{ "machine", "--cores", cores },
 		{ "cached-bandwidth", "--cache", caches },
 		{ "reduced-bandwidth", "--cache", caches },
 		{ "outer-cache", "--cache", caches },

@@ -62,6 +62,8 @@ static const struct name names[] = {
 	{ "turn", TIME, AT(turn) },
 	{ "cards", COUNT, AT(simulated) },
 	{ "cores", COUNT, AT(simulated) },
+	{ "machine", COUNT, AT(simulated) },
+	{ "stack-bandwidth", RATE, AT(simulated) },
 	{ "puts", COUNT, AT(simulated) },
 	{ "gap", TIME, AT(simulated) },
 	{ "burst", SIZE, AT(simulated) },

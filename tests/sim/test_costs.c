@@ -152,6 +152,25 @@ static rubato_status train(struct program_rank *r)
 	return RUBATO_OK;
 }
 
+START_TEST(a_networks_code_takes_either_processor)
+{
+	/* Of each message; when they have come. Of two pieces the receiver takes the first one
+	 * through before the second one is there. */
+	static const uint64_t rows[][4] = {
+		{ 500, 3500, 4500, 5500 },
+		{ 130000, 456000, 716000, 976000 },
+	};
+	struct program p = { .options = OPTIONS(2), .body = train };
+
+	p.options.costs.stack_bandwidth = 0.5e9;
+	p.word[16] = rows[_i][0];
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(p.word[i], rows[_i][1 + i]);
+}
+END_TEST
+
 START_TEST(a_message_holds_its_card_for_the_gap)
 {
 	struct program p = { .options = OPTIONS(2), .body = train };
@@ -786,15 +805,25 @@ START_TEST(work_keeps_the_core)
 {
 	static const struct {
 		uint64_t cores, memory, done[3];
+		uint32_t node, machine;
 	} rows[] = {
-		{ 1, 0, { 5000, 11000, 17000 } },
-		{ 2, 0, { 5000, 5000, 11000 } },
-		{ 2, 1, { 10000, 10000, 16000 } }, /* Two at once share the node's memory. */
-		{ 3, 0, { 5000, 5000, 5000 } },
+		{ 1, 0, { 5000, 11000, 17000 }, 3, 0 },
+		{ 2, 0, { 5000, 5000, 11000 }, 3, 0 },
+		/* Two at once share the node's memory. */
+		{ 2, 1, { 10000, 10000, 16000 }, 3, 0 },
+		{ 3, 0, { 5000, 5000, 5000 }, 3, 0 },
+		/* Nodes of one rank, and of two, on one machine, or two of them. */
+		{ 1, 0, { 5000, 11000, 17000 }, 1, 3 },
+		{ 1, 0, { 5000, 11000, 17000 }, 2, 2 },
+		{ 1, 0, { 5000, 11000, 5000 }, 1, 2 },
+		{ 1, 0, { 5000, 11000, 17000 }, 0, UINT32_MAX },
+		{ 2, 1, { 5000, 5000, 11000 }, 1, 3 },
+		{ 1, 0, { 5000, 5000, 5000 }, 1, 0 },
 	};
 	struct program p = { .options = OPTIONS(3), .body = toil };
 
-	p.options.ranks_per_node = 3;
+	p.options.ranks_per_node = rows[_i].node;
+	p.options.costs.machine_nodes = rows[_i].machine;
 	p.options.costs.core_bandwidth = 1e9;
 	p.options.costs.memory_bandwidth = 1e9 * (double)rows[_i].memory;
 	p.options.costs.cores = (uint32_t)rows[_i].cores;
@@ -852,10 +881,10 @@ END_TEST
 START_TEST(nonsense_is_refused)
 {
 	static const uint32_t some[] = { 2, 0 };
-	rubato_sim_options rows[16];
+	rubato_sim_options rows[17];
 	struct rb_sim_cluster *w;
 
-	for (uint32_t i = 0; i < 16; i++) {
+	for (uint32_t i = 0; i < 17; i++) {
 		rows[i] = (rubato_sim_options)OPTIONS(2);
 		rows[i].size_bytes = sizeof(rows[i]);
 	}
@@ -870,18 +899,19 @@ START_TEST(nonsense_is_refused)
 	rows[6].node_ranks = some;
 	rows[6].ranks_per_node = 2;
 	rows[7].costs.puts = 2;
-	rows[8].costs.reserved = 1;
+	rows[8].costs.machine_nodes = 1; /* Without cores. */
 	rows[9].costs.attach_bandwidth = -1;
 	rows[10].bandwidth = 1e-300;
 	rows[11].costs.send_ns = UINT64_MAX;
 	rows[12].costs.gap_ns = UINT64_MAX;
 	rows[13].costs.outer_bandwidth = -1;
 	rows[14].costs.reduced_bandwidth = (double)NAN;
-	for (uint32_t i = 0; i < 15; i++)
+	rows[15].costs.stack_bandwidth = 1e-300;
+	for (uint32_t i = 0; i < 16; i++)
 		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
-	rows[15].node_count = 1;
-	rows[15].node_ranks = some;
-	ck_assert_int_eq(rb_sim_cluster_open(&rows[15], &w), RUBATO_OK);
+	rows[16].node_count = 1;
+	rows[16].node_ranks = some;
+	ck_assert_int_eq(rb_sim_cluster_open(&rows[16], &w), RUBATO_OK);
 	rb_sim_cluster_close(w);
 }
 END_TEST
@@ -894,6 +924,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_nodes_cards_are_shared, 0, 4);
 	tcase_add_test(tc, a_card_takes_in_one_message_at_a_time);
 	tcase_add_test(tc, a_card_is_not_for_messages_within_a_node);
+	tcase_add_loop_test(tc, a_networks_code_takes_either_processor, 0, 2);
 	tcase_add_test(tc, a_message_holds_its_card_for_the_gap);
 	tcase_add_test(tc, a_card_lets_a_burst_pass_at_once);
 	tcase_add_test(tc, a_short_message_waits_for_a_long_one_that_comes);
@@ -912,7 +943,7 @@ int main(void)
 	tcase_add_loop_test(tc, who_puts_within_a_node_copies, 0, 2);
 	tcase_add_loop_test(tc, schedules_pay_for_what_they_move, 0, 4);
 	tcase_add_loop_test(tc, ranks_of_a_core_look_in_turn, 0, 8);
-	tcase_add_loop_test(tc, work_keeps_the_core, 0, 4);
+	tcase_add_loop_test(tc, work_keeps_the_core, 0, 10);
 	tcase_add_test(tc, the_crashed_leave_their_core);
 	tcase_add_test(tc, the_frozen_are_left_out);
 	tcase_add_test(tc, equal_seeds_give_equal_runs);

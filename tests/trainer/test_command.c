@@ -190,6 +190,7 @@ static const struct {
 	{ RUN "--steps 2 --save data --out out", 1, "--save data: Is a directory" },
 	{ RUN "--simulate --ranks 2 --cache 1G", 2, "memory_bandwidth" },
 	{ RUN "--simulate --ranks 2 --turn 1ms", 2, "--turn: changes nothing without --cores" },
+	{ RUN "--simulate --ranks 2 --machine 2", 2, "--machine: changes nothing without --cores" },
 	{ RUN "--simulate --ranks 2 --cached-bandwidth 1GB/s", 2, "without --cache" },
 	{ RUN "--simulate --ranks 2 --reduced-bandwidth 1GB/s", 2, "without --cache" },
 	{ RUN "--simulate --ranks 2 --outer-cache 1M", 2, "without --cache" },

@@ -551,6 +551,14 @@ static bool is_near(struct rb_endpoint *ep, const struct rb_request *r)
 	return rb_sim_member_near(endpoint_of(ep)->member->comm, ep->rank, r->peer);
 }
 
+/* Of either end of a message between nodes. */
+static double stack_ns(const struct rb_sim_process *process, uint64_t size_bytes)
+{
+	double bandwidth = process->cluster->options.costs.stack_bandwidth;
+
+	return bandwidth > 0 ? (double)size_bytes * 1e9 / bandwidth : 0;
+}
+
 /*
  * Each side copies: between nodes into frames and out of them, within one into memory that both map
  * and out of it; a long one there is one copy, of which each side makes half. Who puts copies
@@ -571,6 +579,8 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r,
 	near = is_near(ep, r);
 	pieces = is_put ? 1 : rb_sim_pieces(near, r->size_bytes);
 	charge.busy_ns = (double)(near ? costs->node_send_ns : pieces * costs->send_ns);
+	if (!near)
+		charge.busy_ns += stack_ns(process, r->size_bytes);
 	if (near && is_put)
 		copy_charge(process, process, put_target(r), r->buffer, r->size_bytes, &charge);
 	else if (near && buffers->whole)
@@ -608,6 +618,20 @@ static uint64_t copied_meanwhile(struct rb_endpoint *ep, const struct rb_request
 	ns = fmin(fmin(ns, charge->quiet_ns), all_ns);
 	charge->quiet_ns -= ns;
 	return (uint64_t)(ns * rate);
+}
+
+/* Of what has come from another node, but for those pieces before the last that came while there
+ * was nothing else to do. */
+static double stack_behind_ns(struct rb_endpoint *ep, const struct rb_request *r,
+			      struct charge *charge)
+{
+	const struct rb_sim_process *process = endpoint_of(ep)->process;
+	uint64_t last = rb_sim_last_piece_bytes(false, r->size_bytes);
+	double before = stack_ns(process, r->size_bytes - last);
+	double meanwhile = fmin(before, charge->quiet_ns);
+
+	charge->quiet_ns -= meanwhile;
+	return before - meanwhile + stack_ns(process, last);
 }
 
 /*
@@ -654,7 +678,8 @@ static void done_charge(struct rb_endpoint *ep, const struct rb_request *r, stru
 	near = is_near(ep, r);
 	if (r->kind == RB_REQUEST_RECV && !near) {
 		charge->busy_ns +=
-			(double)(rb_sim_pieces(false, r->size_bytes) * costs->receive_ns);
+			(double)(rb_sim_pieces(false, r->size_bytes) * costs->receive_ns) +
+			stack_behind_ns(ep, r, charge);
 		charge->bytes += 2 * (uint64_t)r->size_bytes - copied_meanwhile(ep, r, charge);
 		return;
 	}

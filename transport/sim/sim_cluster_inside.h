@@ -281,6 +281,8 @@ struct rb_sim_access rb_sim_touch(struct rb_sim_process *process, const struct r
 double rb_sim_core_bandwidth(const struct rb_sim_cluster *cluster);
 /* What an option may be as bytes a second. */
 bool rb_sim_is_rate(double x);
+/* Of each, more would not fit 64 bits of nanoseconds: an hour. */
+#define RB_SIM_COST_MAX_NS UINT64_C(3600000000000)
 /* Bytes a ns that it moves at least, however many of its node move something; 0: any number. */
 double rb_sim_rate_least(const struct rb_sim_process *process);
 /* It moves nothing any more. */
@@ -288,9 +290,8 @@ void rb_sim_work_stop(struct rb_sim_process *process);
 
 /* ---- Cores (sim_core.c) ---- */
 
-/* Of a node whose ranks begin at `first`. Errors: MEMORY. */
-RB_NODISCARD rubato_status rb_sim_cores_open(struct rb_sim_cluster *cluster,
-					     struct rb_sim_node *node, uint32_t first);
+/* When nodes have their ranks. Errors: MEMORY. */
+RB_NODISCARD rubato_status rb_sim_cores_open(struct rb_sim_cluster *cluster);
 /* Whether it may run now; if not, it is queued, and rb_sim_ready comes again with its turn. */
 bool rb_sim_core_ask(struct rb_sim_process *process);
 /* It waits, sleeps or has ended: its state is that already. */

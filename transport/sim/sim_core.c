@@ -1,5 +1,5 @@
 /*
- * sim_core.c -- cores that ranks of a simulated node share.
+ * sim_core.c -- cores that ranks of a simulated node, or of several on one machine, share.
  *
  * A core runs one rank at a time, until that waits: it keeps the core while it copies and reduces.
  * Who waits looks whether what it waits for has come, and lets the next one have the core: so a
@@ -143,13 +143,12 @@ void rb_sim_core_leave(struct rb_sim_process *process)
 	rb_sim_core_next(process);
 }
 
-rubato_status rb_sim_cores_open(struct rb_sim_cluster *c, struct rb_sim_node *node, uint32_t first)
+/* Of `rank_count` ranks from `first` on. The node keeps them. */
+static rubato_status cores_open(struct rb_sim_cluster *c, struct rb_sim_node *node, uint32_t first,
+				uint32_t rank_count)
 {
-	uint32_t cores = c->options.costs.cores < node->rank_count ? c->options.costs.cores
-								   : node->rank_count;
+	uint32_t cores = c->options.costs.cores < rank_count ? c->options.costs.cores : rank_count;
 
-	if (cores == 0)
-		return RUBATO_OK;
 	node->cores = calloc(cores, sizeof(*node->cores));
 	if (node->cores == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: %u cores", cores);
@@ -158,9 +157,25 @@ rubato_status rb_sim_cores_open(struct rb_sim_cluster *c, struct rb_sim_node *no
 			.event = { .from = RB_SIM_NOBODY, .to = RB_SIM_NOBODY, .fire = turn_comes },
 			.first = first + i,
 			.stride = cores,
-			.count = (node->rank_count - i + cores - 1) / cores,
+			.count = (rank_count - i + cores - 1) / cores,
 		};
-	for (uint32_t i = 0; i < node->rank_count; i++)
+	for (uint32_t i = 0; i < rank_count; i++)
 		c->processes[first + i].core = &node->cores[i % cores];
+	return RUBATO_OK;
+}
+
+rubato_status rb_sim_cores_open(struct rb_sim_cluster *c)
+{
+	uint32_t together = c->options.costs.machine_nodes > 0 ? c->options.costs.machine_nodes : 1;
+	uint32_t first = 0, ranks = 0;
+
+	for (uint32_t i = 0; c->options.costs.cores > 0 && i < c->node_count; i++) {
+		ranks += c->nodes[i].rank_count;
+		if (i % together != together - 1 && i + 1 < c->node_count)
+			continue;
+		RB_TRY(cores_open(c, &c->nodes[i], first, ranks));
+		first += ranks;
+		ranks = 0;
+	}
 	return RUBATO_OK;
 }

@@ -173,7 +173,6 @@ double rb_sim_rate_least(const struct rb_sim_process *process)
 
 /* Less, and more time, would not fit 64 bits of nanoseconds. */
 #define RATE_MIN 1.0
-#define COST_MAX_NS UINT64_C(3600000000000)
 
 bool rb_sim_is_rate(double x)
 {
@@ -188,7 +187,7 @@ static rubato_status times_check(const rubato_sim_costs *costs)
 				   costs->turn_ns,      costs->shared_latency_ns };
 
 	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
-		if (times[i] > COST_MAX_NS)
+		if (times[i] > RB_SIM_COST_MAX_NS)
 			return RB_FAIL(RUBATO_ERR_ARGUMENT,
 				       "sim: a cost of %llu ns is more than an hour",
 				       (unsigned long long)times[i]);
@@ -214,12 +213,15 @@ static rubato_status options_check(const rubato_sim_options *o)
 	if (!rb_sim_is_rate(costs->attach_bandwidth))
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: a kernel that copies %g bytes a second",
 			       costs->attach_bandwidth);
+	if (!rb_sim_is_rate(costs->stack_bandwidth))
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: a network's code of %g bytes a second",
+			       costs->stack_bandwidth);
 	if (costs->cache_bytes > 0 && costs->memory_bandwidth == 0 && costs->core_bandwidth == 0)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "sim: caches want a memory_bandwidth or core_bandwidth, too");
-	if (costs->reserved != 0)
-		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: costs.reserved is %u, not 0",
-			       costs->reserved);
+	if (costs->machine_nodes > 0 && costs->cores == 0)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: machines of %u nodes want cores, too",
+			       costs->machine_nodes);
 	if (costs->puts > 1)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: costs.puts is %u, not 0 or 1",
 			       costs->puts);
@@ -275,7 +277,8 @@ rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
 	c->moves = costs->memory_bandwidth > 0 || costs->core_bandwidth > 0;
 	kernel_open(c);
 	c->charges = c->moves || costs->send_ns > 0 || costs->receive_ns > 0 ||
-		     costs->node_send_ns > 0 || costs->node_receive_ns > 0 || costs->work_ns > 0;
+		     costs->node_send_ns > 0 || costs->node_receive_ns > 0 || costs->work_ns > 0 ||
+		     costs->stack_bandwidth > 0;
 	c->nodes = calloc(o->rank_count, sizeof(*c->nodes));
 	if (c->nodes == NULL)
 		return RB_FAIL(RUBATO_ERR_MEMORY, "sim: nodes of %u ranks", o->rank_count);
@@ -292,9 +295,9 @@ rubato_status rb_sim_nodes_open(struct rb_sim_cluster *c)
 				: &process->own;
 		if (rank - first + 1 < ranks_of(o, process->node) && rank + 1 < o->rank_count)
 			continue;
-		RB_TRY(rb_sim_cores_open(c, &c->nodes[process->node], first));
 		first = rank + 1;
 	}
+	RB_TRY(rb_sim_cores_open(c));
 	return rb_sim_caches_open(o, c->node_count, &c->caches);
 }
 

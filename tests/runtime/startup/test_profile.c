@@ -48,6 +48,7 @@ START_TEST(every_name_lands_in_its_place)
 		"work 0\n"
 		"turn 3us\n"
 		"work 0.125us\n"
+		"cores 2\nmachine 4\nstack-bandwidth 2GB/s\n"
 		"cards 2\nputs 1\ngap 5us\nburst 64K\ncache 3M\nshared-latency 1us\n"
 		"reduced-bandwidth 9GB/s\nouter-cache 30M\nouter-bandwidth 8GB/s\n"
 		"cached-bandwidth 80GB/s\nshared-bandwidth 20GB/s\nnode-bandwidth 3GB/s";
