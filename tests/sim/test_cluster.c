@@ -580,11 +580,13 @@ END_TEST
 START_TEST(nonsense_is_refused)
 {
 	rubato_sim_options rows[] = { OPTIONS(0), OPTIONS(2), OPTIONS(2), OPTIONS(2),
-				      OPTIONS(2), OPTIONS(2), OPTIONS(2) };
+				      OPTIONS(2), OPTIONS(2), OPTIONS(2), OPTIONS(2),
+				      OPTIONS(2), OPTIONS(2), OPTIONS(2), OPTIONS(2) };
+	const size_t count = sizeof(rows) / sizeof(rows[0]);
 	rubato_sim_fault fault = { .kind = RUBATO_SIM_FREEZE, .rank = 2 };
 	struct rb_sim_cluster *w;
 
-	for (size_t i = 0; i < 7; i++)
+	for (size_t i = 0; i < count; i++)
 		rows[i].size_bytes = sizeof(rows[i]);
 	rows[1].size_bytes = 1;
 	rows[2].bandwidth = -1;
@@ -592,7 +594,12 @@ START_TEST(nonsense_is_refused)
 	rows[4].faults = &fault;
 	rows[4].fault_count = rows[5].fault_count = 1;
 	rows[6].reorder = 2;
-	for (size_t i = 0; i < 7; i++)
+	rows[7].latency_ns = UINT64_MAX;
+	rows[8].node_latency_ns = UINT64_C(3600000000001);
+	rows[9].device.copy_bandwidth = 1e-300;
+	rows[10].device.memory_bandwidth = (double)INFINITY;
+	rows[11].device.launch_ns = UINT64_MAX;
+	for (size_t i = 0; i < count; i++)
 		ck_assert_int_eq(rb_sim_cluster_open(&rows[i], &w), RUBATO_ERR_ARGUMENT);
 }
 END_TEST

@@ -560,6 +560,18 @@ static void groups_close(struct rb_sim_cluster *c)
 
 /* ---- Open and close ---- */
 
+static rubato_status device_check(const rubato_sim_device *device)
+{
+	if (device->present > 1 || device->network > 1 || !rb_sim_is_rate(device->copy_bandwidth) ||
+	    !rb_sim_is_rate(device->memory_bandwidth) || device->launch_ns > RB_SIM_COST_MAX_NS)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT,
+			       "sim: device present %u, network %u (0 or 1), %g and %g bytes a "
+			       "second, %llu ns",
+			       device->present, device->network, device->copy_bandwidth,
+			       device->memory_bandwidth, (unsigned long long)device->launch_ns);
+	return RUBATO_OK;
+}
+
 static rubato_status options_take(rubato_sim_options *o, const rubato_sim_options *given)
 {
 	if (given->size_bytes != sizeof(*given))
@@ -576,13 +588,11 @@ static rubato_status options_take(rubato_sim_options *o, const rubato_sim_option
 		return RB_FAIL(RUBATO_ERR_ARGUMENT,
 			       "sim: reorder %u, hollow %u (0 or 1), reserved2 %u (0)", o->reorder,
 			       o->hollow, o->reserved2);
-	if (o->device.present > 1 || o->device.network > 1 || !(o->device.copy_bandwidth >= 0) ||
-	    !(o->device.memory_bandwidth >= 0))
-		return RB_FAIL(RUBATO_ERR_ARGUMENT,
-			       "sim: device present %u, network %u (0 or 1), %g and %g bytes a "
-			       "second",
-			       o->device.present, o->device.network, o->device.copy_bandwidth,
-			       o->device.memory_bandwidth);
+	RB_TRY(device_check(&o->device));
+	if (o->latency_ns > RB_SIM_COST_MAX_NS || o->node_latency_ns > RB_SIM_COST_MAX_NS)
+		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: latencies of %llu and %llu ns",
+			       (unsigned long long)o->latency_ns,
+			       (unsigned long long)o->node_latency_ns);
 	if (!(o->jitter >= 0) || o->jitter > 1e6)
 		return RB_FAIL(RUBATO_ERR_ARGUMENT, "sim: jitter %g", o->jitter);
 	if (o->stack_bytes != 0 && o->stack_bytes < STACK_BYTES_MIN)
