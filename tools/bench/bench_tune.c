@@ -6,12 +6,16 @@
  * small ones there and one back: each further one takes what the slower end needs for it, which is
  * taken as both ends' cost, but of no more than half the way. One large one and four: their
  * difference is the bandwidth. Between nodes the first ranks of node 0 and of each other node do
- * this in turn; the slowest counts. (LogGP: Alexandrov, Ionescu, Schauser, Scheiman 1995.)
+ * this in turn; the slowest counts. (LogGP: Alexandrov, Ionescu, Schauser, Scheiman 1995.) There
+ * each end's cost is what its call takes: the send's, and that of a receive whose message came long
+ * before (Culler, Liu, Martin, Yoshikawa: Assessing fast network interfaces, 1996). Through a
+ * kernel that may be all of the way, and processors that ranks share can do only one at a time.
  *
  * Memory. A rank copies alone, and then all of node 0 at the same time: bytes read and written.
  * Caches: tune_cache.c. And where the kernel lets it, it copies from its neighbour's memory.
  *
- * A turn. Two processes on one core yield to each other.
+ * A turn. Two processes on one core yield to each other; and where there are several nodes, who has
+ * a turn looks into the network for what it waits for.
  */
 #include <sched.h>
 #include <signal.h>
@@ -31,6 +35,7 @@
 #include "tools/bench/tune_cache.h"
 
 #define SMALL_BYTES 8u
+#define MIDDLE_BYTES (16u << 10)
 #define LARGE_BYTES (1u << 20)
 #define LARGE_MESSAGES 4u
 #define BURST_MESSAGES 101u
@@ -39,6 +44,10 @@
 #define LARGE_TIMES 10u
 #define COPY_NS 30000000u
 #define YIELDS 4000u
+#define CALL_TIMES 100u
+#define CALL_LATE_NS 100000 /* So late a receive finds its message there. */
+#define LOOKS 64u           /* At a time, and so many times. */
+#define LOOK_TIMES 50u
 #define LEAST_US 0.001 /* What is less is written as that. */
 
 struct given {
@@ -48,7 +57,8 @@ struct given {
 };
 
 struct link {
-	double latency_us, message_us;
+	double latency_us, send_us, receive_us;
+	double stack_us;  /* A byte, of either end. */
 	double bandwidth; /* Bytes a second. */
 };
 
@@ -107,6 +117,44 @@ static double at_least(double us)
 	return us > LEAST_US ? us : LEAST_US;
 }
 
+/* The best times of the two calls that a message from rank 0 to `peer` takes, by themselves. */
+static void calls_measure(struct tune *t, uint32_t peer, uint32_t bytes, double *send_us,
+			  double *receive_us)
+{
+	const struct timespec late = { .tv_nsec = CALL_LATE_NS };
+	rubato_comm *comm = t->bench.comm;
+	bool first = t->bench.rank == 0;
+	double best = 1e30, us = 0;
+
+	for (uint32_t i = 0; i < CALL_TIMES; i++) {
+		uint64_t begin;
+
+		if (!first) /* The other one may need this processor. */
+			(void)nanosleep(&late, NULL);
+		begin = clock_ns();
+		check(t, first ? rubato_send(comm, t->message, bytes, RUBATO_UINT8, peer, 0)
+			       : rubato_recv(comm, t->message, bytes, RUBATO_UINT8, 0, 0));
+		us = (double)(clock_ns() - begin) * 1e-3;
+		best = i > 0 && us < best ? us : best;
+		check(t, first ? rubato_recv(comm, &us, 1, RUBATO_FLOAT64, peer, 0)
+			       : rubato_send(comm, &best, 1, RUBATO_FLOAT64, 0, 0));
+	}
+	*send_us = best;
+	*receive_us = us; /* Rank 0: the other one's best. */
+}
+
+/* What ends are busy with between nodes: as long as their calls take, which may be longer than the
+ * way, as a message may be there before the call that sends it has returned. */
+static void ends_measure(struct tune *t, uint32_t peer, struct link *link)
+{
+	double way = 2 * link->send_us + link->latency_us, send, receive;
+
+	calls_measure(t, peer, SMALL_BYTES, &link->send_us, &link->receive_us);
+	calls_measure(t, peer, MIDDLE_BYTES, &send, &receive);
+	link->latency_us = at_least(way - link->send_us - link->receive_us);
+	link->stack_us = (send + receive - link->send_us - link->receive_us) / 2 / MIDDLE_BYTES;
+}
+
 /* On rank 0 and `peer`; others wait where all meet next. */
 static struct link link_measure(struct tune *t, uint32_t peer)
 {
@@ -121,7 +169,8 @@ static struct link link_measure(struct tune *t, uint32_t peer)
 		message = small / 8;
 
 	return (struct link) {
-		.message_us = message,
+		.send_us = message,
+		.receive_us = message,
 		.latency_us = at_least(small / 2 - 2 * message),
 		.bandwidth =
 			(double)LARGE_BYTES * (LARGE_MESSAGES - 1) * 1e6 / at_least(some - one),
@@ -136,12 +185,18 @@ static void links_measure(struct tune *t)
 		if (leads || t->bench.rank == t->firsts[node]) {
 			struct link link = link_measure(t, t->firsts[node]);
 
+			ends_measure(t, t->firsts[node], &link);
+
 			if (node == 1)
 				t->far = t->best = link;
 			if (link.latency_us > t->far.latency_us)
 				t->far.latency_us = link.latency_us;
-			if (link.message_us > t->far.message_us)
-				t->far.message_us = link.message_us;
+			if (link.send_us > t->far.send_us)
+				t->far.send_us = link.send_us;
+			if (link.receive_us > t->far.receive_us)
+				t->far.receive_us = link.receive_us;
+			if (link.stack_us > t->far.stack_us)
+				t->far.stack_us = link.stack_us;
 			if (link.bandwidth < t->far.bandwidth)
 				t->far.bandwidth = link.bandwidth;
 			if (link.bandwidth > t->best.bandwidth)
@@ -269,6 +324,29 @@ static double turn_measure(void)
 	return at_least(us);
 }
 
+/* What rank 0 does in vain while it waits for a message from another node. */
+static double look_measure(struct tune *t)
+{
+	double best = 1e30;
+	bool done = false;
+	rubato_op *op;
+
+	check(t, rubato_op_recv(t->bench.comm, t->message, SMALL_BYTES, RUBATO_UINT8, t->firsts[1],
+				1, &op));
+	check(t, rubato_start(op));
+	for (uint32_t i = 0; i < LOOK_TIMES; i++) {
+		uint64_t begin = clock_ns();
+
+		for (uint32_t k = 0; k < LOOKS; k++)
+			check(t, rubato_test(op, &done));
+		double us = (double)(clock_ns() - begin) * 1e-3 / LOOKS;
+
+		best = us < best ? us : best;
+	}
+	rubato_op_free(op); /* Which ends it. */
+	return best;
+}
+
 /* ---- The profile ---- */
 
 static void profile_print(FILE *file, const struct tune *t)
@@ -288,13 +366,17 @@ static void profile_print(FILE *file, const struct tune *t)
 			      t->node_count - 1, t->best.bandwidth * 1e-9);
 		(void)fprintf(file, "latency %.3fus\nbandwidth %.4fGB/s\n", t->far.latency_us,
 			      t->far.bandwidth * 1e-9);
-		(void)fprintf(file, "send %.3fus\nreceive %.3fus\n", t->far.message_us,
-			      t->far.message_us);
+		(void)fprintf(file, "send %.3fus\nreceive %.3fus\n", t->far.send_us,
+			      t->far.receive_us);
 	}
+	/* The copy comes beside it. */
+	if (t->node_count > 1 && t->far.stack_us * 1e-6 > 2 / t->core)
+		(void)fprintf(file, "stack-bandwidth %.4fGB/s\n",
+			      1e-9 / (t->far.stack_us * 1e-6 - 2 / t->core));
 	if (t->near_peer != 0) {
 		(void)fprintf(file, "node-latency %.3fus\n", t->near.latency_us);
-		(void)fprintf(file, "node-send %.3fus\nnode-receive %.3fus\n", t->near.message_us,
-			      t->near.message_us);
+		(void)fprintf(file, "node-send %.3fus\nnode-receive %.3fus\n", t->near.send_us,
+			      t->near.receive_us);
 		(void)fprintf(file, "node-bandwidth %.4fGB/s\n", t->near.bandwidth * 1e-9);
 		(void)fprintf(file, "memory-bandwidth %.4fGB/s\n", t->memory * 1e-9);
 	}
@@ -375,6 +457,8 @@ static int tune_rank(void *arg, int line_fd)
 	memory_measure(&t);
 	if (t.bench.rank == 0)
 		t.turn_us = turn_measure();
+	if (t.bench.rank == 0 && t.node_count > 1 && t.turn_us > 0)
+		t.turn_us += look_measure(&t);
 	all_here(&t);
 	if (t.bench.rank == 0)
 		status = profile_write(&t);
