@@ -96,6 +96,14 @@ static void deadline_passed(struct rb_rv *m, struct connection *c)
 	fail(m, c);
 }
 
+/* Whoever has our proof may count us and start the job at any time from then on: the job ends if we
+ * leave it. So it gets the longest time, also with other addresses to try. */
+static uint64_t attempt_end(const struct rb_rv *m, const struct connection *c)
+{
+	return rb_deadline(c->since_ns,
+			   c->phase == PHASE_WELCOME ? HANDSHAKE_MAX_NS : m->handshake_ns);
+}
+
 /* ---- The handshake ---- */
 
 /* With other addresses to try, one that does not answer at all is not worth much patience: growing
@@ -167,6 +175,7 @@ static void got_challenge(struct rb_rv *m, struct connection *c)
 	rb_rv_session_make(m, c);
 	rb_rv_act(m, RB_RV_ACT_SEND, 0);
 	c->phase = PHASE_WELCOME;
+	c->since_ns = m->now_ns;
 }
 
 static void got_welcome(struct rb_rv *m, struct connection *c)
@@ -384,7 +393,7 @@ static void tick(struct rb_rv *m, struct connection *c)
 	if (m->now_ns >= m->retry_ns) {
 		connect_now(m, c);
 	} else if (c->phase != PHASE_FREE && c->phase != PHASE_MEMBER &&
-		   m->now_ns >= rb_deadline(c->since_ns, m->handshake_ns)) {
+		   m->now_ns >= attempt_end(m, c)) {
 		rb_rv_reason_set(&m->fail, RUBATO_OK,
 				 "no answer from %.64s: is rank 0 running there? (%s)", m->root,
 				 c->phase == PHASE_CONNECTING ? "nothing comes back"
@@ -408,7 +417,7 @@ uint64_t rb_rv_rank_wake_ns(const struct rb_rv *m)
 	if (m->state == RB_RV_JOINING && m->report_ns < wake)
 		wake = m->report_ns;
 	if (m->state == RB_RV_JOINING && c->phase != PHASE_FREE && c->phase != PHASE_MEMBER) {
-		uint64_t end = rb_deadline(c->since_ns, m->handshake_ns);
+		uint64_t end = attempt_end(m, c);
 
 		wake = end < wake ? end : wake;
 	}

@@ -269,23 +269,28 @@ static uint32_t side_number(const struct link *l, bool root)
 	return root ? l->root_number : 0;
 }
 
+static bool stalled(const struct world *w, const struct actor *a)
+{
+	return a == &w->actors[0] && w->now_ns < w->stalled_until_ns;
+}
+
 static void link_choices(struct world *w, uint32_t i, struct choice *out, uint32_t *count)
 {
 	struct link *l = &w->links[i];
 
 	if (!l->accepted && w->actors[0].listening && !w->actors[0].dead &&
-	    rb_rv_accepts(w->actors[0].machine, w->now_ns))
+	    !stalled(w, &w->actors[0]) && rb_rv_accepts(w->actors[0].machine, w->now_ns))
 		out[(*count)++] = (struct choice) { CHOOSE_ACCEPT, i, true };
 	for (int to_root = 0; to_root < 2; to_root++) {
 		struct pipe_end *p = to_root ? &l->to_root : &l->to_client;
 		struct actor *from = side_actor(w, l, !to_root), *to = side_actor(w, l, to_root);
 		const uint8_t *bytes;
 
-		if (from != NULL && !p->sender_gone && (to_root || l->accepted) &&
-		    p->count < WORLD_PIPE_BYTES &&
+		if (from != NULL && !stalled(w, from) && !p->sender_gone &&
+		    (to_root || l->accepted) && p->count < WORLD_PIPE_BYTES &&
 		    rb_rv_outbox(from->machine, side_number(l, !to_root), &bytes) > 0)
 			out[(*count)++] = (struct choice) { CHOOSE_SEND, i, to_root };
-		if (to == NULL || p->receiver_gone || !l->accepted)
+		if (to == NULL || p->receiver_gone || !l->accepted || stalled(w, to))
 			continue;
 		if (p->count > 0 && rb_rv_room(to->machine, side_number(l, to_root)) > 0)
 			out[(*count)++] = (struct choice) { CHOOSE_DELIVER, i, to_root };
@@ -308,7 +313,7 @@ static uint32_t choices_find(struct world *w, struct choice *out)
 	for (uint32_t i = 0; i < w->actor_count; i++) {
 		struct actor *a = &w->actors[i];
 
-		if (a->ended)
+		if (a->ended || stalled(w, a))
 			continue;
 		if (!a->started && a->starts_ns <= w->now_ns)
 			out[count++] = (struct choice) { CHOOSE_START, i, false };
@@ -322,7 +327,8 @@ static uint32_t choices_find(struct world *w, struct choice *out)
 	for (uint32_t i = 0; i < w->link_count; i++)
 		if (w->links[i].used)
 			link_choices(w, i, out, &count);
-	if (w->drops + w->late_drops + w->strangers + w->flips > 0 || w->kill_actor != NONE)
+	if (w->drops + w->late_drops + w->strangers + w->flips + w->stalls > 0 ||
+	    w->kill_actor != NONE)
 		out[count++] = (struct choice) { CHOOSE_FAULT, 0, false };
 	return count;
 }
@@ -412,6 +418,10 @@ static void fault(struct world *w)
 			(uint8_t)(1u << rb_rng_below(&w->rng, 8));
 		w->flips--;
 		w->flips_fired++;
+	} else if (w->stalls > 0 && root == RB_RV_JOINING && l != NULL && chance(w, 4)) {
+		w->stalled_until_ns = w->now_ns + w->stall_ns;
+		w->stalls--;
+		w->stalls_fired++;
 	}
 }
 
@@ -420,13 +430,17 @@ static void fault(struct world *w)
 static void happen_connect(struct world *w, uint32_t i)
 {
 	struct actor *a = &w->actors[i];
-	bool there = w->actors[0].listening;
+	bool there = w->actors[0].listening, more = w->several && chance(w, 2);
+	struct rb_rv_event begun = { .kind = RB_RV_EV_CONNECTING, .more = true };
 	struct rb_rv_event e = { .kind = there ? RB_RV_EV_CONNECTED : RB_RV_EV_CONNECT_FAILED,
 				 .text = there ? "10.0.0.1:4000" : "Connection refused",
 				 .status = RUBATO_ERR_SYSTEM,
-				 .retry = true };
+				 .retry = true,
+				 .more = more };
 
 	a->connect_wanted = false;
+	if (w->several)
+		give(w, a, &begun);
 	if (there)
 		a->links[0] = link_make(w, i);
 	random_fill(w, &e);
@@ -557,7 +571,9 @@ static void time_jumps(struct world *w)
 
 	for (uint32_t i = 0; i < w->actor_count; i++) {
 		const struct actor *a = &w->actors[i];
-		uint64_t due_ns = a->started ? rb_rv_wake_ns(a->machine) : a->starts_ns;
+		uint64_t due_ns = stalled(w, a) ? w->stalled_until_ns
+				  : a->started  ? rb_rv_wake_ns(a->machine)
+						: a->starts_ns;
 
 		if (!a->ended && due_ns < next_ns)
 			next_ns = due_ns;

@@ -55,8 +55,12 @@ struct world {
 	uint32_t happenings;
 	/* Faults still to be injected, and how often each fired. */
 	uint32_t drops, late_drops, strangers, flips;
+	uint32_t stalls;     /* The root does nothing for stall_ns, while ranks come. */
 	uint32_t kill_actor; /* UINT32_MAX: none; killed once the root has seen all. */
 	uint32_t drops_fired, late_drops_fired, strangers_fired, flips_fired, kills_fired;
+	uint32_t stalls_fired;
+	uint64_t stall_ns, stalled_until_ns;
+	bool several; /* The root may have other addresses, so that ranks have less patience. */
 	uint32_t reports;
 	struct actor actors[WORLD_ACTORS_MAX]; /* The first rank_count are the ranks. */
 	struct link links[WORLD_LINKS_MAX];

@@ -140,6 +140,29 @@ START_TEST(losses_that_the_root_sees_late)
 END_TEST
 
 /* Processes that do not belong to the job get their answer, and the job goes on. */
+/* It has the ranks' proofs before it, and counts them when it goes on: none may have left then. */
+START_TEST(a_root_that_stalls_is_waited_for)
+{
+	uint32_t fired = 0;
+	struct seeds seeds = seeds_from(__func__, 1, SEEDS);
+
+	for (uint64_t seed; seeds_next(&seeds, &seed);) {
+		struct world *w = world_of(seed);
+
+		w->several = true;
+		w->stalls = 1 + (uint32_t)(seed % 3);
+		w->stall_ns = RB_RV_ATTEMPT_NS * (1 + seed % 5);
+		world_run(w);
+		for (uint32_t i = 0; i < w->rank_count; i++)
+			member_good(w, &w->actors[i], seed);
+		fired += w->stalls_fired;
+		world_free(w);
+	}
+	if (!seeds_chosen())
+		ck_assert_uint_gt(fired, SEEDS / 2);
+}
+END_TEST
+
 START_TEST(outsiders_are_refused)
 {
 	static const struct {
@@ -359,6 +382,7 @@ int main(void)
 	tcase_add_test(tc, all_come_and_exchange);
 	tcase_add_test(tc, faults_before_the_start_are_survived);
 	tcase_add_test(tc, losses_that_the_root_sees_late);
+	tcase_add_test(tc, a_root_that_stalls_is_waited_for);
 	tcase_add_loop_test(tc, outsiders_are_refused, 0, 3);
 	tcase_add_test(tc, of_two_namesakes_one_joins);
 	tcase_add_test(tc, missing_ranks_are_named_by_all);
