@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+from programs import main
+
 SCRIPT = pathlib.Path(sys.argv.pop(1)).resolve()
 COMPILER = """#!/bin/sh
 [ "$1" != --version ] || { echo release 1; exit; }
@@ -106,4 +108,4 @@ class Nvcc(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()
