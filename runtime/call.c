@@ -456,7 +456,7 @@ rubato_status rb_call_sendrecv(rubato_comm *comm, const struct rb_call *send, ui
 			       const struct rb_call *receive, uint32_t receive_tag)
 {
 	struct rubato_op *sending = NULL, *receiving;
-	rubato_status err = RUBATO_OK;
+	rubato_status err;
 	bool sent;
 
 	if (comm == NULL)
