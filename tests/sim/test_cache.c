@@ -78,17 +78,29 @@ START_TEST(what_another_wrote_lies_in_its_cache)
 }
 END_TEST
 
-START_TEST(the_least_recently_used_goes)
+START_TEST(one_makes_room_for_another)
 {
 	struct rb_sim_caches *c = caches_open(2, LINES);
+	uint64_t gone = LINES;
 
-	costs(c, 0, 0, 4 * LINE, true, 0, 4 * LINE);
-	costs(c, 0, 0, LINE, false, LINE, 0);
-	costs(c, 0, 4 * LINE, LINE, false, 0, LINE); /* The second goes. */
-	costs(c, 0, 0, LINE, false, LINE, 0);
-	costs(c, 0, LINE, LINE, false, 0, LINE);     /* And now the third. */
-	costs(c, 1, 2 * LINE, LINE, false, 0, LINE); /* Nobody has it any more. */
-	costs(c, 1, 3 * LINE, LINE, false, 2 * LINE + 100, 0);
+	costs(c, 0, 0, LINES * LINE, true, 0, LINES * LINE);
+	costs(c, 0, LINES * LINE, LINE, false, 0, LINE);
+	costs(c, 0, LINES * LINE, LINE, false, LINE, 0); /* It was not the last one to come. */
+	for (uint64_t i = 0; i < LINES; i++) { /* Nobody has it any more; the others are there. */
+		struct rb_touch touch = { memory + i * LINE, LINE, false };
+		struct rb_sim_access cost =
+			rb_sim_caches_access(c, (struct rb_sim_place) { 1, 0 }, &touch, 1);
+
+		if (cost.memory_bytes == LINE) {
+			ck_assert_uint_eq(gone, LINES);
+			gone = i;
+		} else {
+			ck_assert_double_eq(cost.busy_ns, 2 * LINE + 100);
+		}
+	}
+	ck_assert_uint_lt(gone, LINES);
+	costs(c, 0, (gone + 1) % LINES * LINE, LINE, false, LINE, 0);
+	costs(c, 0, gone * LINE, LINE, false, 0, LINE);
 	rb_sim_caches_close(c);
 }
 END_TEST
@@ -159,18 +171,28 @@ START_TEST(what_goes_lies_in_the_outer_one)
 {
 	struct rb_sim_caches *c = outer_open(64);
 	struct rb_touch touch = { memory + 9 * LINE, LINE, false };
+	uint32_t outer = 0;
 
 	costs(c, 0, 0, 4 * LINE, true, 0, 4 * LINE);
 	costs(c, 0, 8 * LINE, 4 * LINE, false, 0, 4 * LINE);
-	costs(c, 0, 0, LINE, false, 1.5 * LINE, 0); /* The first of those that were read goes. */
-	costs(c, 0, 0, LINE, false, LINE, 0);
-	costs(c, 0, 8 * LINE, LINE, false, 1.5 * LINE, 0);
-	costs(c, 1, LINE, LINE, false, 2 * LINE, 0);    /* Another one wrote it. */
+	for (uint64_t i = 0; i < 40; i++) { /* Either in the core's, or outside. */
+		touch.at = memory + (i % 4 + i / 4 % 2 * 8) * LINE;
+		struct rb_sim_access cost =
+			rb_sim_caches_access(c, (struct rb_sim_place) { 0, 0 }, &touch, 1);
+
+		ck_assert_uint_eq(cost.memory_bytes, 0);
+		ck_assert(cost.busy_ns == LINE || cost.busy_ns == 1.5 * LINE);
+		outer += cost.busy_ns > LINE;
+		costs(c, 0, (i % 4 + i / 4 % 2 * 8) * LINE, LINE, false, LINE, 0);
+	}
+	ck_assert_uint_ge(outer, 10); /* Of eight, four are outside. */
+	costs(c, 0, 16 * LINE, 4 * LINE, false, 0, 4 * LINE);
+	costs(c, 0, 20 * LINE, 64 * LINE - 20 * LINE, false, 0, 44 * LINE);
+	costs(c, 1, LINE, LINE, false, 2 * LINE, 0);    /* Another one wrote it, and it has gone. */
 	costs(c, 1, 2 * LINE, LINE, true, 2 * LINE, 0); /* Likewise; what went is old now. */
 	costs(c, 0, 2 * LINE, LINE, false, 2148, 0);
-	costs(c, 1, 40 * LINE, 4 * LINE, false, 0, 4 * LINE);
-	costs(c, 0, 50 * LINE, LINE, false, 0, LINE);
 	/* Another node's is not there. */
+	touch.at = memory + 9 * LINE;
 	ck_assert_uint_eq(
 		rb_sim_caches_access(c, (struct rb_sim_place) { 2, 1 }, &touch, 1).memory_bytes,
 		LINE);
@@ -178,31 +200,44 @@ START_TEST(what_goes_lies_in_the_outer_one)
 }
 END_TEST
 
-/* Of T lines, round and round, a share x is not found: 1 - x = exp(-x T / lines). */
+/* Of a thousand: of the 64 lines of `memory`, read round and round. */
+static uint64_t share_gone(struct rb_sim_caches *c)
+{
+	struct rb_touch touch = { memory, 64 * LINE, false };
+	uint64_t bytes = 0;
+
+	for (uint32_t k = 0; k < 120; k++) {
+		struct rb_sim_access cost =
+			rb_sim_caches_access(c, (struct rb_sim_place) { 0, 0 }, &touch, 1);
+
+		bytes += k >= 20 ? cost.memory_bytes : 0;
+	}
+	rb_sim_caches_close(c);
+	return bytes * 1000 / (100 * 64 * LINE);
+}
+
+/* Of T lines a share x is not found: 1 - x = exp(-x T / lines). */
 START_TEST(of_a_little_more_than_fits_a_little_goes)
 {
 	static const struct {
-		uint32_t outer, least, most; /* Lines; of a thousand that are not found. */
-	} rows[] = {
-		{ 64, 0, 0 }, { 60, 0, 0 }, { 50, 120, 360 }, { 40, 400, 600 }, { 20, 850, 990 }
-	};
+		uint32_t lines, least, most;
+	} rows[] = { { 64, 0, 0 },
+		     { 60, 0, 150 },
+		     { 50, 300, 500 },
+		     { 40, 500, 750 },
+		     { 20, 880, 990 } },
+	  outer[] = {
+		  { 64, 0, 0 }, { 60, 0, 0 }, { 50, 120, 360 }, { 40, 400, 600 }, { 20, 850, 990 }
+	  };
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct rb_sim_caches *c = outer_open(rows[i].outer);
-		struct rb_touch touch = { memory, 64 * LINE, false };
-		uint64_t bytes = 0;
+		uint64_t own = share_gone(caches_open(1, rows[i].lines));
+		uint64_t both = share_gone(outer_open(outer[i].lines));
 
-		for (uint32_t k = 0; k < 120; k++) {
-			struct rb_sim_access cost =
-				rb_sim_caches_access(c, (struct rb_sim_place) { 0, 0 }, &touch, 1);
-
-			bytes += k >= 20 ? cost.memory_bytes : 0;
-		}
-		uint64_t share = bytes * 1000 / (100 * 64 * LINE);
-
-		ck_assert_uint_ge(share, rows[i].least);
-		ck_assert_uint_le(share, rows[i].most);
-		rb_sim_caches_close(c);
+		ck_assert_uint_ge(own, rows[i].least);
+		ck_assert_uint_le(own, rows[i].most);
+		ck_assert_uint_ge(both, outer[i].least);
+		ck_assert_uint_le(both, outer[i].most);
 	}
 }
 END_TEST
@@ -214,39 +249,37 @@ END_TEST
 #define CAPACITY 7u
 
 struct model {
-	uint64_t version[PLACES], has[RANKS][PLACES], used[RANKS][PLACES]; /* used 0: not there. */
+	uint64_t version[PLACES], has[RANKS][PLACES]; /* has: UINT64_MAX: nothing. */
+	uint32_t lines[RANKS][CAPACITY], count[RANKS];
 	uint32_t writer[PLACES];
 	bool read[PLACES];
-	uint64_t now;
+	uint64_t draws;
 };
 
-static void model_make_room(struct model *m, uint32_t rank)
+static void model_take_in(struct model *m, uint32_t rank, uint32_t at)
 {
-	uint32_t count = 0, oldest = PLACES;
+	uint32_t *lines = m->lines[rank];
 
-	for (uint32_t i = 0; i < PLACES; i++) {
-		if (m->used[rank][i] == 0)
-			continue;
-		count++;
-		if (oldest == PLACES || m->used[rank][i] < m->used[rank][oldest])
-			oldest = i;
+	if (m->count[rank] == CAPACITY) { /* By the same draw; the last one takes its place. */
+		uint32_t goes = (uint32_t)(rb_mix(m->draws++) % CAPACITY);
+
+		m->has[rank][lines[goes]] = UINT64_MAX;
+		lines[goes] = lines[--m->count[rank]];
 	}
-	if (count == CAPACITY)
-		m->used[rank][oldest] = 0;
+	lines[m->count[rank]++] = at;
 }
 
 static double model_access(struct model *m, uint32_t rank, uint32_t at, bool writes)
 {
-	bool there = m->used[rank][at] != 0 && m->has[rank][at] == m->version[at];
+	bool there = m->has[rank][at] == m->version[at];
 	uint32_t writer = m->writer[at];
 	double ns = 0, other = 2 * LINE + (writes ? 0 : 100);
 
-	if (m->used[rank][at] == 0)
-		model_make_room(m, rank);
 	if (there)
 		ns = writes && m->version[at] > 0 && writer == rank && m->read[at] ? other : LINE;
-	else if (m->version[at] > 0 && writer != rank && m->used[writer][at] != 0 &&
-		 m->has[writer][at] == m->version[at])
+	if (m->has[rank][at] == UINT64_MAX)
+		model_take_in(m, rank, at);
+	if (!there && m->version[at] > 0 && writer != rank && m->has[writer][at] == m->version[at])
 		ns = other;
 	if (writes) {
 		m->version[at]++;
@@ -256,7 +289,6 @@ static double model_access(struct model *m, uint32_t rank, uint32_t at, bool wri
 		m->read[at] = true;
 	}
 	m->has[rank][at] = m->version[at];
-	m->used[rank][at] = ++m->now;
 	return ns;
 }
 
@@ -268,6 +300,7 @@ START_TEST(as_a_model_that_looks_through_all)
 	uint32_t seen[3] = { 0, 0, 0 };
 	uint32_t accesses = test_is_interpreted() ? 25000 : 100000;
 
+	memset(m.has, 0xff, sizeof(m.has));
 	for (uint32_t i = 0; i < accesses; i++) {
 		uint32_t rank = (uint32_t)rb_rng_below(&rng, RANKS);
 		uint32_t at = (uint32_t)rb_rng_below(&rng, 1 + rb_rng_below(&rng, PLACES));
@@ -290,7 +323,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, what_was_read_lies_in_the_cache);
 	tcase_add_test(tc, what_another_wrote_lies_in_its_cache);
-	tcase_add_test(tc, the_least_recently_used_goes);
+	tcase_add_test(tc, one_makes_room_for_another);
 	tcase_add_test(tc, without_caches_or_a_place_it_is_memory);
 	tcase_add_test(tc, reductions_may_be_slower);
 	tcase_add_test(tc, what_goes_lies_in_the_outer_one);

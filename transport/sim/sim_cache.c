@@ -1,7 +1,7 @@
 /*
  * sim_cache.c -- what lies in the caches of a simulated cluster's cores.
  *
- * Each core has one, of so many lines, the least recently used goes first. A line that a core reads
+ * Each core has one, of so many lines; one by chance makes room. A line that a core reads
  * or writes lies in its own cache, in another core's, which wrote it last or has read it since this
  * one wrote it, or in memory: the first two take bytes / cached_bandwidth and bytes /
  * shared_bandwidth, and what is left moves through the node's memory. Until the first byte of
@@ -23,21 +23,19 @@
 #include "base/rng.h"
 
 #define LINE_BYTES 1024u /* Coarser than any processor's, so that large vectors cost little. */
-#define NONE UINT32_MAX
 
 /* Where something lies; OUTER_OTHER: where another core's is that wrote it. */
 enum where { OWN, OTHER, OUTER, OUTER_OTHER, MEMORY, PLACE_COUNT };
 
 struct entry { /* Of a cache. */
 	uint64_t line, version;
-	uint32_t newer, older;
 };
 
 struct cache {
 	uint32_t *places; /* By line; entries + 1, 0: none. */
 	struct entry *entries;
 	uint32_t capacity, place_mask;
-	uint32_t count, newest, oldest;
+	uint32_t count;
 };
 
 struct line { /* That somebody has written. */
@@ -88,61 +86,8 @@ static void place_clear(struct cache *c, uint32_t *place)
 	c->places[gap] = 0;
 }
 
-static void unlink_entry(struct cache *c, struct entry *e)
-{
-	*(e->newer != NONE ? &c->entries[e->newer].older : &c->newest) = e->older;
-	*(e->older != NONE ? &c->entries[e->older].newer : &c->oldest) = e->newer;
-}
-
-static void newest_is(struct cache *c, struct entry *e)
-{
-	uint32_t index = (uint32_t)(e - c->entries);
-
-	e->newer = NONE;
-	e->older = c->newest;
-	*(c->newest != NONE ? &c->entries[c->newest].newer : &c->oldest) = index;
-	c->newest = index;
-}
-
-/* The line's entry, the newest now; `was`: the version that lay there, UINT64_MAX: none did;
- * `gone`: what made room, of version UINT64_MAX: nothing. */
-static struct entry *take_in(struct cache *c, uint64_t line, uint64_t *was, struct entry *gone)
-{
-	uint32_t *place = place_of(c, line);
-	struct entry *e;
-
-	*was = gone->version = UINT64_MAX;
-	if (*place != 0) {
-		e = &c->entries[*place - 1];
-		*was = e->version;
-		unlink_entry(c, e);
-	} else if (c->count < c->capacity) {
-		e = &c->entries[c->count++];
-		*place = c->count;
-	} else {
-		e = &c->entries[c->oldest];
-		*gone = *e;
-		unlink_entry(c, e);
-		place_clear(c, place_of(c, e->line));
-		*place_of(c, line) = (uint32_t)(e - c->entries) + 1;
-	}
-	e->line = line;
-	newest_is(c, e);
-	return e;
-}
-
-static bool holds(const struct rb_sim_caches *all, uint32_t cache, const struct line *line)
-{
-	const struct cache *c = &all->caches[cache];
-	uint32_t place = *place_of(c, line->number);
-
-	return place != 0 && c->entries[place - 1].version == line->version;
-}
-
-/* ---- An outer one: entries are in no order ---- */
-
 /* Takes the line out; the version that lay there, UINT64_MAX: none did. */
-static uint64_t outer_take(struct cache *c, uint64_t line)
+static uint64_t take_out(struct cache *c, uint64_t line)
 {
 	uint32_t *place = place_of(c, line);
 	struct entry *e, *last;
@@ -162,13 +107,33 @@ static uint64_t outer_take(struct cache *c, uint64_t line)
 	return version;
 }
 
-static void outer_put(struct rb_sim_caches *all, struct cache *c, const struct entry *one)
+/* The line's entry; `was`: the version that lay there, UINT64_MAX: none did; `gone`: what made
+ * room, of version UINT64_MAX: nothing. */
+static struct entry *take_in(struct rb_sim_caches *all, struct cache *c, uint64_t line,
+			     uint64_t *was, struct entry *gone)
 {
-	(void)outer_take(c, one->line);
-	if (c->count == c->capacity)
-		(void)outer_take(c, c->entries[rb_mix(all->chance++) % c->count].line);
-	c->entries[c->count++] = *one;
-	*place_of(c, one->line) = c->count;
+	uint32_t place = *place_of(c, line);
+
+	*was = gone->version = UINT64_MAX;
+	if (place != 0) {
+		*was = c->entries[place - 1].version;
+		return &c->entries[place - 1];
+	}
+	if (c->count == c->capacity) {
+		*gone = c->entries[rb_mix(all->chance++) % c->count];
+		(void)take_out(c, gone->line);
+	}
+	c->entries[c->count].line = line;
+	*place_of(c, line) = ++c->count;
+	return &c->entries[c->count - 1];
+}
+
+static bool holds(const struct rb_sim_caches *all, uint32_t cache, const struct line *line)
+{
+	const struct cache *c = &all->caches[cache];
+	uint32_t place = *place_of(c, line->number);
+
+	return place != 0 && c->entries[place - 1].version == line->version;
 }
 
 /* ---- Lines ---- */
@@ -225,8 +190,13 @@ static enum where elsewhere(const struct rb_sim_caches *all, const struct core *
 /* What went from a core's cache is old where somebody else has written it since. */
 static void gone_put(struct rb_sim_caches *all, const struct core *core, const struct entry *gone)
 {
-	if (gone->version != UINT64_MAX && line_of(all, gone->line)->version == gone->version)
-		outer_put(all, core->outer, gone);
+	struct entry *e, pushed;
+	uint64_t was;
+
+	if (gone->version == UINT64_MAX || line_of(all, gone->line)->version != gone->version)
+		return;
+	e = take_in(all, core->outer, gone->line, &was, &pushed);
+	e->version = gone->version;
 }
 
 static enum where line_access(struct rb_sim_caches *all, const struct core *core, uint64_t number,
@@ -240,9 +210,9 @@ static enum where line_access(struct rb_sim_caches *all, const struct core *core
 	if (writes && !lines_grow(all))
 		return MEMORY;
 	line = line_of(all, number);
-	e = take_in(&all->caches[core->cache], number, &was, &gone);
+	e = take_in(all, &all->caches[core->cache], number, &was, &gone);
 	if (core->outer != NULL && was != line->version)
-		outer = outer_take(core->outer, number);
+		outer = take_out(core->outer, number);
 	if (was != line->version)
 		where = elsewhere(all, core, line, outer);
 	else if (line->version > 0 && writes && line->writer == core->cache && line->read)
@@ -335,7 +305,6 @@ static bool array_open(struct cache **out, uint32_t *opened, uint32_t count, uin
 		c->capacity = (uint32_t)lines;
 		for (c->place_mask = 1; c->place_mask < 2 * lines;)
 			c->place_mask = 2 * c->place_mask + 1;
-		c->newest = c->oldest = NONE;
 		c->places = calloc((size_t)c->place_mask + 1, sizeof(*c->places));
 		c->entries = calloc(lines, sizeof(*c->entries));
 		if (c->places == NULL || c->entries == NULL)
