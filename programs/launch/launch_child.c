@@ -45,6 +45,16 @@ static bool secret_write(int fd, const char *given)
 	return write(fd, given, strlen(given)) == (ssize_t)strlen(given);
 }
 
+/* This process, as /proc names it: that may be another process namespace's. */
+static long own_number(void)
+{
+	char text[24];
+	ssize_t bytes = readlink("/proc/self", text, sizeof(text) - 1);
+
+	text[bytes > 0 ? bytes : 0] = '\0';
+	return bytes > 0 ? atol(text) : (long)getpid();
+}
+
 /*
  * A file without a name in any folder, so that nothing is left whatever ends us. Ranks find it
  * among our descriptors, not among their own: a program between us and a rank may close those.
@@ -60,7 +70,7 @@ bool launch_secret_make(struct launch_secret *secret, const char *given, const c
 		launch_secret_remove(secret);
 		return false;
 	}
-	(void)snprintf(secret->file, sizeof(secret->file), "/proc/%ld/fd/%d", (long)getpid(),
+	(void)snprintf(secret->file, sizeof(secret->file), "/proc/%ld/fd/%d", own_number(),
 		       secret->fd);
 	return true;
 }

@@ -113,6 +113,17 @@ class Environment(unittest.TestCase):
         )
         self.assertEqual(run(RUN, "-n", 1, *python(source)).stdout, b"[0] 64\n")
 
+    def test_secret_is_read_where_proc_is_of_other_processes(self):
+        # As in a process namespace that has kept the /proc of the one around it.
+        walls = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+        if run(*walls, "true").returncode != 0:
+            self.skipTest("no namespaces may be made here")
+        here = run(*walls, "sh", "-c", "echo $$; readlink /proc/self")
+        self.assertEqual(here.stdout.split()[0], b"1")
+        self.assertNotIn(here.stdout.split()[1], (b"1", b"2"))
+        got = run(*walls, str(RUN), "-n", "2", "sh", "-c", 'wc -c < "$RUBATO_SECRET_FILE"')
+        self.assertEqual((got.returncode, got.stdout), (0, b"[0] 64\n[1] 64\n"), got)
+
     def test_root_is_on_loopback_and_the_same(self):
         got = run(RUN, "-n", 3, "sh", "-c", "echo $RUBATO_ROOT")
         roots = {line.split()[1] for line in got.stdout.decode().splitlines()}
