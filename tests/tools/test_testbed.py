@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -165,6 +166,18 @@ class Testbed(unittest.TestCase):
             there = namespaces()
             self.assertEqual([pid for host in hosts for pid in there.get(host, ())
                               if names(pid, word)], [])
+
+    def test_the_secret_is_private_and_in_no_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = (
+                "import os; f = os.environ['RUBATO_SECRET_FILE']; s = os.stat(f);"
+                "print(oct(s.st_mode), s.st_nlink, len(open(f).read()),"
+                "      *os.listdir(os.environ['TMPDIR']))"
+            )
+            got = run(TESTBED, "--hosts", 2, "--", *python(source), env={"TMPDIR": folder})
+            self.assertEqual(got.returncode, 0, got.stderr.decode())
+            lines = [line.split()[1:] for line in got.stdout.decode().splitlines()]
+            self.assertEqual(lines, 2 * [[oct(stat.S_IFREG | 0o600), "0", "48"]])
 
     def test_nothing_is_left_when_it_is_ended_before_there_are_hosts(self):
         with tempfile.TemporaryDirectory() as folder:
