@@ -19,6 +19,7 @@ CHOICES = {"rounds": ROUNDS, "late": LATE, "collection": COLLECTION, "normalise"
            "members": MEMBERS, "wire": WIRES}
 NUMBERS = ("depth", "full_every", "max_absence", "seed")
 SECONDS = ("window",)
+MOST_SECONDS = 2**63 / 1e9  # In nanoseconds.
 FLAGS = ("zeroed", "feedback")
 
 CONTRIBUTION = np.dtype([("first_step", np.uint64), ("last_step", np.uint64),
@@ -73,6 +74,8 @@ def _options(policy, given):
         elif name in NUMBERS:
             setattr(options, name, value)
         elif name in SECONDS:
+            if not 0 <= value < MOST_SECONDS:  # Which a NaN is not, either.
+                raise ValueError(f"{name} is {value!r}: expected seconds, from 0 on")
             setattr(options, name + "_ns", round(value * 1e9))
         elif name in FLAGS:
             setattr(options, name, bool(value))

@@ -2,6 +2,7 @@
 against numpy, over types, shapes and kinds of memory; what is refused."""
 
 import array
+import math
 import os
 import unittest
 import weakref
@@ -264,6 +265,8 @@ class Collectives(unittest.TestCase):
             (lambda: comm.set_algorithm("allreduce", "no such"), "no such"),
             (lambda: comm.partial(4, policy="often"), "often"),
             (lambda: comm.partial(4, late="never"), "expected 'accumulate'"),
+            *((lambda s=s: comm.partial(4, policy="solo", window=s), "expected seconds, from 0 on")
+              for s in (math.inf, math.nan, -1, 1e30)),
         )
         for call, words in refused:
             with self.subTest(words), self.assertRaisesRegex(ValueError, words):
