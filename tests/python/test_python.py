@@ -38,7 +38,9 @@ def setUpModule():
     global environment
     FOLDER.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(FOLDER / "wheels", ignore_errors=True)
-    wheel = build(ROOT / "tools/wheel", FOLDER / "wheels", sys.executable).strip()
+    # An error as in tools/check's builds: what those have compiled then comes from ccache.
+    wheel = build(ROOT / "tools/wheel", FOLDER / "wheels", sys.executable,
+                  "-Dwerror=true").strip()
     environment = FOLDER / "environment"
     build(sys.executable, "-m", "venv", "--clear", environment)
     pip = [environment / "bin/python", "-m", "pip", "--disable-pip-version-check", "install",

@@ -59,7 +59,7 @@ def setUpModule():
         shutil.rmtree(FOLDER / name, ignore_errors=True)
     packages = build(TORCH, "-c", "import torch, pathlib; "
                      "print(pathlib.Path(torch.__file__).parents[1])")
-    wheel = build(ROOT / "tools/wheel", FOLDER / "wheels", sys.executable)
+    wheel = build(ROOT / "tools/wheel", FOLDER / "wheels", sys.executable, "-Dwerror=true")
     build(TORCH, "-m", "venv", FOLDER / "environment")
     python = FOLDER / "environment/bin/python"
     site = pathlib.Path(build(python, "-c",

@@ -84,11 +84,10 @@ void tr_compute_close(const struct tr_compute_ops *ops, struct tr_compute *c); /
 extern const struct tr_compute_ops tr_compute_plain;
 extern const struct tr_compute_ops tr_compute_lstm_plain;
 extern const struct tr_compute_ops tr_compute_gpt_plain;
-#ifdef TR_HAVE_DNNL
+/* Where there is oneDNN. Declared in each build: who includes this is then the same in all. */
 extern const struct tr_compute_ops tr_compute_dnnl;
 extern const struct tr_compute_ops tr_compute_lstm_dnnl;
 extern const struct tr_compute_ops tr_compute_gpt_dnnl;
-#endif
 #ifdef TR_HAVE_CUDA
 extern const struct tr_compute_ops tr_compute_cuda; /* Models that are lists of layers. */
 extern const struct tr_compute_ops tr_compute_lstm_cuda;

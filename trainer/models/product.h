@@ -22,9 +22,7 @@ typedef rubato_status tr_product_call(size_t m, size_t n, size_t k, float scale,
 				      struct tr_error *error);
 
 tr_product_call tr_product_plain;
-#ifdef TR_HAVE_DNNL
-tr_product_call tr_product_dnnl;
-#endif
+tr_product_call tr_product_dnnl; /* Where there is oneDNN. */
 
 static inline struct tr_factor tr_plain(const float *at, size_t stride)
 {
