@@ -690,8 +690,7 @@ static uint64_t bits_hash(uint64_t hash, const uint8_t *bytes, uint64_t count)
 static rubato_status outputs_hash(const struct exercise *e, const struct shape *s,
 				  const struct buffers *b, uint64_t *hash)
 {
-	uint64_t element = rubato_type_bytes(e->type);
-	uint8_t other = 0;
+	uint64_t element = rubato_type_bytes(e->type), bytes = s->out_count * element;
 
 	for (uint32_t p = 0; s->has_out && p < s->piece_count; p++) {
 		const struct piece *piece = &s->pieces[p];
@@ -702,11 +701,12 @@ static rubato_status outputs_hash(const struct exercise *e, const struct shape *
 		if (b->memory[1] != NULL)
 			memset(at, 0xa5, piece->count * element);
 	}
-	for (uint64_t i = 0; b->memory[1] != NULL && i < s->out_count * element; i++)
-		other |= b->out[i] ^ 0xa5;
-	return other == 0 ? RUBATO_OK
-			  : RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s salt %llu: bytes between blocks",
-				    e->kind, e->algorithm, (unsigned long long)e->salt);
+	/* The first byte, and each as the one before: a sanitizer looks once, not at each. */
+	if (b->memory[1] == NULL || bytes == 0 ||
+	    (b->out[0] == 0xa5 && memcmp(b->out, b->out + 1, bytes - 1) == 0))
+		return RUBATO_OK;
+	return RB_FAIL(RUBATO_ERR_MISMATCH, "%s %s salt %llu: bytes between blocks", e->kind,
+		       e->algorithm, (unsigned long long)e->salt);
 }
 
 static rubato_status calls_run(rubato_comm *comm, const struct exercise *e, const struct shape *s,
