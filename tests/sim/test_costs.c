@@ -221,6 +221,20 @@ static rubato_status pour(struct program_rank *r)
 	return RUBATO_OK;
 }
 
+/* Two of 1000 bytes come at once, and 1600 pass. */
+START_TEST(a_burst_that_comes_is_taken_out_of_the_bucket)
+{
+	struct program p = { .options = OPTIONS(3), .body = pour };
+
+	p.word[16] = p.word[17] = 1000;
+	p.options.costs.burst_bytes = 1600;
+	program_run(&p);
+	ck_assert_int_eq(p.status, RUBATO_OK);
+	ck_assert_uint_eq(p.word[0], 1000);
+	ck_assert_uint_eq(p.word[1], 1400);
+}
+END_TEST
+
 /* The card has begun with the long one, which comes as fast as it goes in. */
 START_TEST(a_short_message_waits_for_a_long_one_that_comes)
 {
@@ -927,6 +941,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_networks_code_takes_either_processor, 0, 2);
 	tcase_add_test(tc, a_message_holds_its_card_for_the_gap);
 	tcase_add_test(tc, a_card_lets_a_burst_pass_at_once);
+	tcase_add_test(tc, a_burst_that_comes_is_taken_out_of_the_bucket);
 	tcase_add_test(tc, a_short_message_waits_for_a_long_one_that_comes);
 	tcase_add_test(tc, what_goes_ahead_is_taken_in_as_it_comes);
 	tcase_add_test(tc, memory_is_shared_evenly);

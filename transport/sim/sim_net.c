@@ -363,6 +363,9 @@ static bool message_through(struct rb_sim_cluster *c, struct rb_sim_message *m, 
 	if (m->through || m->sender == m->receiver)
 		return true;
 	last_ns = m->last_ns + (c->now_ns - m->arrive_ns); /* It may have been held up. */
+	/* What a bucket lets come faster than the card's rate is taken out of its own one. */
+	if (c->options.costs.burst_bytes > 0 && *in_free_ns < c->now_ns)
+		*in_free_ns = c->now_ns;
 	through_ns = *in_free_ns + wire_ns(c, m, size_bytes);
 	if (through_ns < last_ns)
 		through_ns = last_ns;
