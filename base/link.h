@@ -3,9 +3,10 @@
 #define RB_BASE_LINK_H
 
 struct rb_link {
-	double latency_us; /* One way, of a small message; 0: not known. */
-	double byte_us;    /* A byte more, of a large one. */
-	double message_us; /* What one of many small ones keeps either end busy; 0: not known. */
+	double latency_us;  /* One way, of a small message; 0: not known. */
+	double byte_us;     /* A byte more, of a large one. */
+	double message_us;  /* What one of many small ones keeps either end busy; 0: not known. */
+	double burst_bytes; /* So much passes at once after a pause; 0: nothing, or not known. */
 	/* Longer messages take several times the latency; 0: none do. */
 	double eager_bytes;
 	double copied_bytes; /* Up to so long, processors copy messages, at both ends; 0: none. */

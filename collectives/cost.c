@@ -21,6 +21,7 @@
 
 #include "collectives/build.h"
 #include "collectives/cost_model.h"
+#include "collectives/crossing.h"
 #include "collectives/crowd.h"
 
 /* Guess: of a vector in uneven blocks the longest is so many times as long as the others are in the
@@ -935,6 +936,18 @@ static double shaped_us(const struct model *m)
 	return a->pieces > 0 ? two_shot_us(m) : flat_us(m);
 }
 
+/* Bytes that a call sends over the link of the node that sends the most: the time, if nothing else
+ * took any and a byte took one. */
+static double crossing_bytes(const struct model *m)
+{
+	struct model bare = *m;
+
+	bare.latency = bare.near_latency = bare.message = bare.near_message = 0;
+	bare.core = bare.memory = bare.move = bare.alone = bare.work = 0;
+	bare.wire = 1;
+	return shaped_us(&bare);
+}
+
 double rb_cost_meet_us(const struct rb_choice_facts *facts)
 {
 	double near = ceil((double)facts->rank_count / facts->nodes->count) - 1;
@@ -946,6 +959,10 @@ double rb_cost_us(const struct rb_choice_facts *facts, const struct rb_algorithm
 		  double chunk_bytes)
 {
 	struct model m = rb_cost_model(facts, a, bytes, chunk_bytes);
+
+	if (facts->network.burst_bytes > 0 && m.wire > 0)
+		m.wire *= rb_crossing_byte_us(&facts->network, crossing_bytes(&m)) /
+			  facts->network.byte_us;
 
 	/* Before puts all tell each other where they may come; in an alltoall when, too. */
 	double rounds = !m.put ? 0 : a->kind == RB_KIND_ALLTOALL ? 2 : 1;

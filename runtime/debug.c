@@ -169,6 +169,8 @@ static void nodes_add(struct line *line, const struct rubato_comm *comm)
 	if (facts->network.latency_us > 0)
 		line_add(line, ", %.1f us and %.3g GB/s between them", facts->network.latency_us,
 			 facts->network.byte_us > 0 ? 1e-3 / facts->network.byte_us : 0.0);
+	if (facts->network.burst_bytes > 0)
+		line_add(line, " after %.3g KB at once", facts->network.burst_bytes * 1e-3);
 	spread_add(line, comm);
 	if (facts->network.latency_us > 0 && comm->origin.measured)
 		line_add(line, ", measured at creation");

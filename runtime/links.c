@@ -134,13 +134,13 @@ static bool is_good(const struct speeds *s)
 	return is_rate(s->network.latency_us) && is_rate(s->network.byte_us) &&
 	       is_rate(s->network.message_us) && is_rate(s->network.eager_bytes) &&
 	       is_rate(s->network.copied_bytes) && is_rate(s->network.piece_bytes) &&
-	       is_rate(s->node.latency_us) && is_rate(s->node.eager_bytes) &&
-	       is_rate(s->node.attach_bytes) && is_rate(s->node.attach_copies) &&
-	       is_rate(s->node.cache_bytes) && is_rate(s->node.outer_bytes) &&
-	       is_rate(s->node.message_us) && is_rate(s->node.core_byte_us) &&
-	       is_rate(s->node.cross_byte_us) && is_rate(s->node.memory_byte_us) &&
-	       is_rate(s->node.message_byte_us) && is_rate(s->node.work_us) &&
-	       is_rate(s->node.turn_us);
+	       is_rate(s->network.burst_bytes) && is_rate(s->node.latency_us) &&
+	       is_rate(s->node.eager_bytes) && is_rate(s->node.attach_bytes) &&
+	       is_rate(s->node.attach_copies) && is_rate(s->node.cache_bytes) &&
+	       is_rate(s->node.outer_bytes) && is_rate(s->node.message_us) &&
+	       is_rate(s->node.core_byte_us) && is_rate(s->node.cross_byte_us) &&
+	       is_rate(s->node.memory_byte_us) && is_rate(s->node.message_byte_us) &&
+	       is_rate(s->node.work_us) && is_rate(s->node.turn_us);
 }
 
 static rubato_status speeds_find(struct rubato_comm *comm, uint64_t deadline_ns,
@@ -194,6 +194,8 @@ static void slowest(struct rb_link *all, const struct rb_link *link, uint32_t no
 	}
 	if (link->message_us > all->message_us)
 		all->message_us = link->message_us;
+	if (link->burst_bytes < all->burst_bytes)
+		all->burst_bytes = link->burst_bytes;
 	if (link->byte_us < spread->byte_us)
 		spread->byte_us = link->byte_us;
 	if (link->latency_us < spread->latency_us)

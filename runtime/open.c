@@ -172,7 +172,7 @@ static uint64_t profile_hash(const struct rb_setup *setup)
 				setup->node.message_us,     setup->node.core_byte_us,
 				setup->node.memory_byte_us, setup->node.attach_copies,
 				setup->node.cache_bytes,    setup->node.work_us,
-				setup->node.turn_us };
+				setup->node.turn_us,        setup->network.burst_bytes };
 	uint64_t hash = setup->profiled, word;
 
 	for (size_t i = 0; setup->profiled && i < sizeof(said) / sizeof(said[0]); i++) {

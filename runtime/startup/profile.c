@@ -33,7 +33,7 @@ static const struct unit units[] = {
 
 /* What a file says; `said`: it does. The simulator's own need no place in a profile. */
 struct said {
-	double latency, bandwidth, send, receive;
+	double latency, bandwidth, burst, send, receive;
 	double near_latency, near_send, near_receive;
 	double core, memory, attach, cache, work, turn;
 	double simulated;
@@ -66,7 +66,7 @@ static const struct name names[] = {
 	{ "stack-bandwidth", RATE, AT(simulated) },
 	{ "puts", COUNT, AT(simulated) },
 	{ "gap", TIME, AT(simulated) },
-	{ "burst", SIZE, AT(simulated) },
+	{ "burst", SIZE, AT(burst) },
 	{ "cached-bandwidth", RATE, AT(simulated) },
 	{ "reduced-bandwidth", RATE, AT(simulated) },
 	{ "outer-cache", SIZE, AT(simulated) },
@@ -172,7 +172,8 @@ static void speeds_make(const struct said *said, struct rb_profile *profile)
 	*profile = (struct rb_profile) {
 		.network = { .latency_us = said->latency,
 			     .byte_us = said->bandwidth,
-			     .message_us = (said->send + said->receive) / 2 },
+			     .message_us = (said->send + said->receive) / 2,
+			     .burst_bytes = said->burst },
 		.node = { .latency_us = said->near_latency,
 			  .message_us = (said->near_send + said->near_receive) / 2,
 			  .core_byte_us = said->core,

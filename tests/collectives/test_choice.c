@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "collectives/build.h"
+#include "collectives/crossing.h"
 #include "tests/check_main.h"
 #include "tests/length.h"
 
@@ -155,6 +156,20 @@ START_TEST(phases_overlap_by_pieces)
 	facts.chunk_bytes_max = 1024; /* The caller's word goes first. */
 	ck_assert_int_eq(rb_choose(&facts, RB_KIND_ALLREDUCE, 1 << 20, 4, two_shot, &c), RUBATO_OK);
 	ck_assert_uint_eq(c.chunk, 1024 / 4);
+}
+END_TEST
+
+START_TEST(a_burst_passes_at_once)
+{
+	struct rb_link link = { .latency_us = 5, .byte_us = 0.008 };
+
+	ck_assert(rb_crossing_byte_us(&link, 0) == 0.008);
+	ck_assert(rb_crossing_byte_us(&link, 1e6) == 0.008);
+	link.burst_bytes = 1000;
+	ck_assert(rb_crossing_byte_us(&link, 0) == 0);
+	ck_assert(rb_crossing_byte_us(&link, 1000) == 0);
+	ck_assert(rb_crossing_byte_us(&link, 2000) == 0.004);
+	ck_assert(rb_crossing_byte_us(&link, 1e9) > 0.0079);
 }
 END_TEST
 
@@ -849,6 +864,7 @@ int main(void)
 	tcase_add_test(tc, mapped_buffers_gain_what_asking_for_them_costs);
 	tcase_add_test(tc, own_links_are_used);
 	tcase_add_test(tc, phases_overlap_by_pieces);
+	tcase_add_test(tc, a_burst_passes_at_once);
 	tcase_add_test(tc, two_ranks_apart_exchange);
 	tcase_add_test(tc, an_alltoall_that_fills_the_outer_cache_goes_through_scratch);
 	tcase_add_test(tc, networks_are_spared);

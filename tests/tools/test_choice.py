@@ -18,6 +18,8 @@ SIM = sys.argv.pop(1)
 BOUND = 10
 # Of buffers that peers cannot map: no rank knows of all, and mapped ones have another best way.
 PLAIN_BOUND = 20
+# Of calls of some 50 us, where a burst hides all that the network's rate would take.
+BURST_BOUND = 25
 PROFILE = """latency 5us
 bandwidth {}Gbit
 cards 1
@@ -101,6 +103,12 @@ class Choice(unittest.TestCase):
         self.check(64, "nodes:8", 1, "--plain", "--operations", "alltoall", "-b", "1M", "-e", "4M")
         self.check(64, "nodes:8", 100, "--plain", "--operations", "alltoall", "-b", "64K", "-e",
                    "64K")
+
+    def test_links_with_a_burst(self):
+        for nodes in "nodes:2", "nodes:4":
+            for words in (), ("--plain",):
+                self.check(8, nodes, 1, "--burst", "125000", "-b", "16K", "-e", "256K", *words,
+                           bound=BURST_BOUND)
 
     def test_a_loss_beyond_the_bound_fails(self):
         cell = ("--operations", "broadcast", "-b", "256K", "-e", "256K")

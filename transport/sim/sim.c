@@ -900,6 +900,7 @@ static bool sim_link(struct rb_endpoint *ep, uint32_t peer, struct rb_link *out)
 	out->message_us = near ? 0 : (double)(o->costs.send_ns + o->costs.receive_ns) / 2e3;
 	out->copied_bytes = near ? 0 : 1e18; /* All. */
 	out->piece_bytes = near ? 0 : RB_SIM_PIECE_BYTES;
+	out->burst_bytes = near ? 0 : (double)o->costs.burst_bytes;
 	return true;
 }
 

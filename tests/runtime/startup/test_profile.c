@@ -58,6 +58,7 @@ START_TEST(every_name_lands_in_its_place)
 	close_to(p.network.latency_us, 1500);
 	close_to(p.network.byte_us, 0.08);
 	close_to(p.network.message_us, 1);
+	close_to(p.network.burst_bytes, 64 << 10);
 	close_to(p.node.latency_us, 2);
 	close_to(p.node.message_us, 0.5);
 	close_to(p.node.core_byte_us, 1 / 12.5e3);
