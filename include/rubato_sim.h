@@ -102,7 +102,7 @@ typedef struct rubato_sim_options {
 	uint32_t reorder;         /* 1: messages of one pair may overtake each other. */
 	double jitter;        /* Each latency is stretched by up to this share of it, at random. */
 	uint64_t detect_ns;   /* From a crash to the failure event at its peers (1 ms). */
-	uint64_t time_max_ns; /* When virtual time passes it, the run fails: TIMEOUT (0: never). */
+	uint64_t time_max_ns; /* When virtual time passes it, the run fails: TIMEOUT (0: 2^62). */
 	uint64_t timeout_ns;  /* rubato_options.timeout_ns of the ranks, virtual (60 s). */
 	const rubato_sim_fault *faults;
 	uint32_t fault_count;

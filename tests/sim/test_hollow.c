@@ -3,6 +3,7 @@
  * needs to touch memory is refused.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "rubato_sim.h"
 #include "tests/check_main.h"
@@ -182,6 +183,55 @@ static rubato_status solid_rank(rubato_comm *comm, void *arg)
 	return RUBATO_OK;
 }
 
+#define LONG_BYTES ((uint64_t)18 << 30)
+
+static rubato_status long_rank(rubato_comm *comm, void *arg)
+{
+	void *at = rubato_sim_hollow(comm, LONG_BYTES);
+
+	(void)arg;
+	ck_assert_ptr_nonnull(at);
+	return rubato_rank(comm) == 0 ? rubato_send(comm, at, LONG_BYTES, RUBATO_UINT8, 1, 0)
+				      : rubato_recv(comm, at, LONG_BYTES, RUBATO_UINT8, 0, 0);
+}
+
+/* A time too long to count is not taken for a shorter one, whatever it is that takes so long. */
+START_TEST(time_has_an_end)
+{
+	static const uint64_t hour_ns = UINT64_C(3600000000000);
+	static const rubato_sim_options cases[] = {
+		{ .bandwidth = 1 },
+		{ .node_bandwidth = 1, .ranks_per_node = 2 },
+		{ .costs = { .stack_bandwidth = 1 } },
+		{ .latency_ns = hour_ns, .jitter = 1e6, .reorder = 1, .seed = 1 },
+		{ .costs = { .gap_ns = hour_ns } }, /* From here on it fits. */
+		{ .costs = { .send_ns = hour_ns } },
+		{ .costs = { .receive_ns = hour_ns } },
+	};
+	rubato_sim_result result;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		bool fits = cases[i].jitter == 0 && cases[i].bandwidth == 0 &&
+			    cases[i].node_bandwidth == 0 && cases[i].costs.stack_bandwidth == 0;
+		rubato_sim_options options = cases[i];
+		rubato_status got;
+
+		options.size_bytes = sizeof(options);
+		options.rank_count = 2;
+		options.hollow = 1;
+		options.timeout_ns = UINT64_MAX;
+		got = rubato_sim_run(&options, long_rank, NULL, &result);
+		ck_assert_msg(got == (fits ? RUBATO_OK : RUBATO_ERR_TIMEOUT), "%zu: %d", i, got);
+		if (fits)
+			ck_assert_uint_gt(result.end_ns, LONG_BYTES / 65000 * hour_ns);
+		else
+			ck_assert_ptr_nonnull(strstr(rubato_error_text(),
+						     "ended at 4611686018427387904 ns: virtual "
+						     "time lasts no longer (2^62 ns)"));
+	}
+}
+END_TEST
+
 START_TEST(what_is_refused)
 {
 	static const struct {
@@ -268,6 +318,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, the_same_events, 0, sizeof(rows) / sizeof(rows[0]));
+	tcase_add_test(tc, time_has_an_end);
 	tcase_add_test(tc, what_is_refused);
 	tcase_add_test(tc, what_is_there_moves);
 	return check_main("hollow", tc);

@@ -543,7 +543,7 @@ static const void *put_target(const struct rb_request *r)
 
 static void charge_pay(struct rb_sim_process *process, const struct charge *charge)
 {
-	rb_sim_work(process, (uint64_t)(charge->busy_ns + 0.5), charge->bytes);
+	rb_sim_work(process, rb_sim_ns(charge->busy_ns + 0.5), charge->bytes);
 }
 
 static bool is_near(struct rb_endpoint *ep, const struct rb_request *r)
@@ -559,6 +559,14 @@ static double stack_ns(const struct rb_sim_process *process, uint64_t size_bytes
 	return bandwidth > 0 ? (double)size_bytes * 1e9 / bandwidth : 0;
 }
 
+/* Rounded down; where the product would not fit, by doubles. */
+static uint64_t share_ns(uint64_t took_ns, uint64_t part, uint64_t all)
+{
+	return took_ns <= UINT64_MAX / part
+		       ? took_ns * part / all
+		       : rb_sim_ns((double)took_ns * (double)part / (double)all);
+}
+
 /*
  * Each side copies: between nodes into frames and out of them, within one into memory that both map
  * and out of it; a long one there is one copy, of which each side makes half. Who puts copies
@@ -570,7 +578,7 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r,
 {
 	struct rb_sim_process *process = endpoint_of(ep)->process;
 	const rubato_sim_costs *costs = &process->cluster->options.costs;
-	uint64_t begin_ns = rb_sim_process_now(process), took_ns, pieces;
+	uint64_t begin_ns = rb_sim_process_now(process), took_ns, sent_ns, pieces;
 	struct charge charge = { 0, 0, 0 };
 	bool near, is_put = buffers == NULL;
 
@@ -578,7 +586,8 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r,
 		return begin_ns;
 	near = is_near(ep, r);
 	pieces = is_put ? 1 : rb_sim_pieces(near, r->size_bytes);
-	charge.busy_ns = (double)(near ? costs->node_send_ns : pieces * costs->send_ns);
+	charge.busy_ns =
+		(double)(near ? 1 : pieces) * (double)(near ? costs->node_send_ns : costs->send_ns);
 	if (!near)
 		charge.busy_ns += stack_ns(process, r->size_bytes);
 	if (near && is_put)
@@ -592,9 +601,10 @@ static uint64_t post_charge(struct rb_endpoint *ep, const struct rb_request *r,
 	if (pieces == 1 || (near && !buffers->whole))
 		return begin_ns + took_ns;
 	if (near)
-		return begin_ns + took_ns * RB_SHM_BULK_BYTES / r->size_bytes;
-	took_ns -= pieces * costs->send_ns;
-	return begin_ns + costs->send_ns + took_ns * RB_SIM_PIECE_BYTES / r->size_bytes;
+		return begin_ns + share_ns(took_ns, RB_SHM_BULK_BYTES, r->size_bytes);
+	sent_ns = rb_sim_ns((double)pieces * (double)costs->send_ns);
+	took_ns -= sent_ns < took_ns ? sent_ns : took_ns;
+	return begin_ns + costs->send_ns + share_ns(took_ns, RB_SIM_PIECE_BYTES, r->size_bytes);
 }
 
 /*
@@ -678,7 +688,7 @@ static void done_charge(struct rb_endpoint *ep, const struct rb_request *r, stru
 	near = is_near(ep, r);
 	if (r->kind == RB_REQUEST_RECV && !near) {
 		charge->busy_ns +=
-			(double)(rb_sim_pieces(false, r->size_bytes) * costs->receive_ns) +
+			(double)rb_sim_pieces(false, r->size_bytes) * (double)costs->receive_ns +
 			stack_behind_ns(ep, r, charge);
 		charge->bytes += 2 * (uint64_t)r->size_bytes - copied_meanwhile(ep, r, charge);
 		return;

@@ -256,16 +256,24 @@ static void release(struct rb_sim_cluster *c, struct rb_sim_queue *q)
 	}
 }
 
+static uint64_t time_last_ns(const struct rb_sim_cluster *c)
+{
+	uint64_t most_ns = c->options.time_max_ns;
+
+	return most_ns != 0 && most_ns < RB_SIM_TIME_MAX_NS ? most_ns : RB_SIM_TIME_MAX_NS;
+}
+
 /* The next event; false: there is none, or none that may be. */
 static bool advance(struct rb_sim_cluster *c)
 {
+	uint64_t last_ns = time_last_ns(c);
 	struct rb_sim_event *e;
 
 	if (c->heap_full || c->heap_count == 0)
 		return false;
 	e = c->heap[0].event;
-	if (c->options.time_max_ns != 0 && e->time_ns > c->options.time_max_ns) {
-		c->now_ns = c->options.time_max_ns;
+	if (e->time_ns > last_ns) {
+		c->now_ns = last_ns;
 		return false;
 	}
 	heap_remove(c, 0);
@@ -746,6 +754,7 @@ static void cluster_end(struct rb_sim_cluster *c)
 {
 	if (c->end_status != RUBATO_OK) /* Only ghosts that were abandoned are left. */
 		return;
+	c->time_over = c->heap_count > 0;
 	c->end_status = c->heap_full ? RUBATO_ERR_MEMORY : RUBATO_ERR_TIMEOUT;
 	for (uint32_t i = 0; i < c->options.rank_count; i++) {
 		struct rb_sim_process *process = &c->processes[i];
@@ -797,9 +806,11 @@ rubato_status rb_sim_cluster_run(struct rb_sim_cluster *c,
 	if (c->end_status != RUBATO_OK)
 		return RB_FAIL(c->end_status, "sim: the run was ended at %llu ns: %s",
 			       (unsigned long long)c->now_ns,
-			       c->heap_full        ? "no memory for its events"
-			       : c->heap_count > 0 ? "options.time_max_ns has passed"
-						   : "all ranks wait, for ever");
+			       c->heap_full    ? "no memory for its events"
+			       : !c->time_over ? "all ranks wait, for ever"
+			       : time_last_ns(c) < RB_SIM_TIME_MAX_NS
+				       ? "options.time_max_ns has passed"
+				       : "virtual time lasts no longer (2^62 ns)");
 	if (c->result.first_error != RUBATO_OK)
 		return RB_FAIL(c->result.first_error, "rank %u: %s", c->result.failed_rank,
 			       c->first_text);

@@ -220,6 +220,7 @@ struct rb_sim_cluster {
 	void *arg;
 
 	rubato_status end_status; /* Why the cluster ended the run, if it did. */
+	bool time_over;           /* It was ended while something was yet to happen. */
 	rubato_sim_result result;
 	char first_text[256];
 };
@@ -283,6 +284,14 @@ double rb_sim_core_bandwidth(const struct rb_sim_cluster *cluster);
 bool rb_sim_is_rate(double x);
 /* Of each, more would not fit 64 bits of nanoseconds: an hour. */
 #define RB_SIM_COST_MAX_NS UINT64_C(3600000000000)
+
+/* Virtual time ends here. What one thing takes is bounded by it, too, so that two of them fit. */
+#define RB_SIM_TIME_MAX_NS (UINT64_C(1) << 62)
+
+static inline uint64_t rb_sim_ns(double ns)
+{
+	return ns < (double)RB_SIM_TIME_MAX_NS ? (uint64_t)ns : RB_SIM_TIME_MAX_NS;
+}
 /* Bytes a ns that it moves at least, however many of its node move something; 0: any number. */
 double rb_sim_rate_least(const struct rb_sim_process *process);
 /* It moves nothing any more. */

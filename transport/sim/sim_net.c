@@ -260,13 +260,13 @@ static uint64_t wire_ns(const struct rb_sim_cluster *c, const struct rb_sim_mess
 {
 	bool near = message_near(m);
 	double bandwidth = near ? c->options.node_bandwidth : c->options.bandwidth;
-	uint64_t gap_ns = near ? 0 : c->options.costs.gap_ns;
+	double gap_ns = near ? 0 : (double)c->options.costs.gap_ns;
 
 	if (near && c->moves)
 		return 0;
 	if (!m->put)
-		gap_ns *= rb_sim_pieces(near, size_bytes);
-	return gap_ns + (uint64_t)((double)size_bytes * 1e9 / bandwidth + 0.5);
+		gap_ns *= (double)rb_sim_pieces(near, size_bytes);
+	return rb_sim_ns(gap_ns) + rb_sim_ns((double)size_bytes * 1e9 / bandwidth + 0.5);
 }
 
 /*
@@ -315,14 +315,16 @@ static uint64_t message_depart(struct rb_sim_cluster *c, struct rb_sim_message *
 
 	if (m->sender != m->receiver) {
 		wire = wire_ns(c, m, size_bytes);
-		last_ns = c->now_ns + wire_ns(c, m, rb_sim_last_piece_bytes(near, size_bytes));
+		last_ns = rb_deadline(c->now_ns,
+				      wire_ns(c, m, rb_sim_last_piece_bytes(near, size_bytes)));
 		left_ns = *out_free_ns > ready_ns ? *out_free_ns : ready_ns;
-		left_ns += wire;
+		left_ns = rb_deadline(left_ns, wire);
 		left_ns = left_ns > last_ns ? left_ns : last_ns;
 		*out_free_ns = left_ns;
 		left_ns = bucket_ns(c, near, left_ns);
 		if (c->options.reorder != 0 && rb_rng_below(&c->rng, HELD_ONE_IN) == 0)
-			travel += rb_rng_below(&c->rng, HELD_LATENCIES * travel + 1);
+			travel = rb_deadline(travel,
+					     rb_rng_below(&c->rng, HELD_LATENCIES * travel + 1));
 	}
 	m->through = false;
 	m->last_ns = rb_deadline(left_ns, travel);
@@ -362,14 +364,15 @@ static bool message_through(struct rb_sim_cluster *c, struct rb_sim_message *m, 
 
 	if (m->through || m->sender == m->receiver)
 		return true;
-	last_ns = m->last_ns + (c->now_ns - m->arrive_ns); /* It may have been held up. */
+	/* It may have been held up. */
+	last_ns = rb_deadline(m->last_ns, c->now_ns - m->arrive_ns);
 	/* What a bucket lets come faster than the card's rate is taken out of its own one. */
 	if (c->options.costs.burst_bytes > 0 && *in_free_ns < c->now_ns)
 		*in_free_ns = c->now_ns;
-	through_ns = *in_free_ns + wire_ns(c, m, size_bytes);
+	through_ns = rb_deadline(*in_free_ns, wire_ns(c, m, size_bytes));
 	if (through_ns < last_ns)
 		through_ns = last_ns;
-	*in_free_ns = through_ns + (more_bytes > 0 ? wire_ns(c, m, more_bytes) : 0);
+	*in_free_ns = rb_deadline(through_ns, more_bytes > 0 ? wire_ns(c, m, more_bytes) : 0);
 	through_ns = bucket_ns(c, near, through_ns);
 	if (through_ns < last_ns)
 		through_ns = last_ns;
@@ -585,14 +588,14 @@ static void send_ahead(struct rb_sim_cluster *c, struct rb_sim_message *m, uint6
 /* Its first piece announces it. */
 static void send_asked(struct rb_sim_cluster *c, struct rb_sim_message *m, uint64_t ready_ns)
 {
-	struct rb_sim_process *process = sender_of(m)->process;
+	uint64_t *out_free_ns = &card_of(sender_of(m)->process, message_near(m))->out_free_ns;
 
 	m->asked = true;
 	m->first_bytes = m->ahead_bytes < RB_SIM_PIECE_BYTES ? m->ahead_bytes : RB_SIM_PIECE_BYTES;
 	(void)message_depart(c, m, m->first_bytes, ready_ns, arrives);
 	if (m->ahead_bytes > m->first_bytes)
-		card_of(process, message_near(m))->out_free_ns +=
-			wire_ns(c, m, m->ahead_bytes - m->first_bytes);
+		*out_free_ns =
+			rb_deadline(*out_free_ns, wire_ns(c, m, m->ahead_bytes - m->first_bytes));
 }
 
 void rb_sim_send(struct rb_sim_nic *nic, struct rb_request *r, const struct rb_sim_post *post)
