@@ -98,30 +98,39 @@ static bool dump_csv(json_t *rows, const char *const *names, FILE *file)
 
 static bool dump(const struct document *document, FILE *file)
 {
-	bool good = document->names == NULL ? dump_json(document->root, file)
-					    : dump_csv(document->root, document->names, file);
+	bool good;
 
+	errno = 0;
+	good = document->names == NULL ? dump_json(document->root, file)
+				       : dump_csv(document->root, document->names, file);
+
+	if (!good && errno == 0)
+		errno = EIO; /* Or there was no memory: jansson does not say. */
 	return fflush(file) == 0 && good;
 }
 
 static bool document_write(const char *path, const struct document *document)
 {
 	struct replacement to;
-	bool good;
+	int reason, closed;
 
 	if (strcmp(path, "-") == 0)
 		return dump(document, stdout);
 	if (!replacement_open(&to, path))
 		return false;
-	good = dump(document, to.file);
-	return replacement_close(&to, good) == 0 && good;
+	reason = dump(document, to.file) ? 0 : errno;
+	closed = replacement_close(&to, reason == 0);
+	errno = reason != 0 ? reason : closed;
+	return errno == 0;
 }
 
 bool results_write(const char *path, json_t *root)
 {
 	bool good = document_write(path, &(struct document) { .root = root });
+	int reason = errno;
 
 	json_decref(root);
+	errno = reason;
 	return good;
 }
 

@@ -306,7 +306,8 @@ class Options(unittest.TestCase):
             done = sim(*words, "--json", "/dev/full")
             self.assertEqual(done.returncode, 1, words)
             self.assertEqual(done.stderr,
-                             "rubato-sim: --json: could not write everything\n", words)
+                             "rubato-sim: --json: /dev/full could not be written: "
+                             "No space left on device\n", words)
 
     def test_buffers_without_memory_are_told(self):
         done = sim("allreduce", "-n", "2", "-b", "64G", "-e", "64G")

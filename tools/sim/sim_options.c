@@ -1,5 +1,6 @@
 /* sim_options.c -- rubato-sim's command line. */
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,7 +268,8 @@ bool sim_json_write(const char *path, json_t *root)
 {
 	if (results_write(path, root))
 		return true;
-	(void)fprintf(stderr, "%s: --json: could not write everything\n", SIM);
+	(void)fprintf(stderr, "%s: --json: %s could not be written: %s\n", SIM, path,
+		      strerror(errno));
 	return false;
 }
 
