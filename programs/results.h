@@ -14,8 +14,7 @@ void results_apart(const char *program, const char *json, const char *csv);
  * asked before the work is done. `option` has said `path`; empty: nothing is to be written. */
 void results_check(const char *program, const char *option, const char *path);
 /* Writes beside and renames, so that nobody sees half of it (devices, pipes and links are written
- * as they are), and lets go of `root`. false: not everything could be written;
- * errno says why. */
+ * as they are), and lets go of `root`. false: not everything could be written; errno says why. */
 bool results_write(const char *path, json_t *root);
 /* An array of objects as lines of values with commas between, below a line of names. Names with a
  * dot are of members of members; what an object lacks stays empty. `rows` stays the caller's. */
